@@ -198,6 +198,46 @@ fn variations_are_combined_into_measures() {
     }
 }
 
+/// By hand: two jobs of 16 processes that write 32 MiB each to one storage node, which takes 1.963 GB/s, have
+/// half of it each; with storage nodes of their own all of it.
+#[test]
+fn several_io_jobs_are_simulated_with_flows() {
+    let dir = WorkDir::new();
+    let job = |name: &str| {
+        format!(
+            "[[job]]\nname = \"{name}\"\nnodes = 8\nppn = 2\nburst_buffers = 1\n\
+             ior = \"-a POSIX -F -w -t 512k -b 1g\"\n"
+        )
+    };
+    let own = "job.one.separate_storage = true\njob.two.separate_storage = true\n";
+    let study = format!(
+        "title = \"Writers\"\nmachine = \"toy\"\n{}{}[[measure]]\nname = \"own\"\n{own}",
+        job("one"),
+        job("two")
+    );
+    dir.write("study.toml", &study);
+    dir.expect_success("study study.toml --fidelity flow --out out");
+    let found = summary(&dir);
+    for (measure, by_hand) in [(0, 2.0), (1, 1.0)] {
+        let of_measure = &found["measures"][measure];
+        assert_eq!(of_measure["fidelity"], "flow");
+        for job in of_measure["together"][0]["jobs"].as_array().unwrap() {
+            let slowdown = number(&job["slowdown"]["mean"]);
+            assert!((slowdown / by_hand - 1.0).abs() < 0.03, "{slowdown}, not {by_hand}");
+            let alone = number(&job["alone"]["write_gbps"]["mean"]);
+            assert!((alone / 1.963 - 1.0).abs() < 0.02, "{alone}");
+        }
+    }
+    let report = dir.read("out/report.md");
+    for text in ["Simulated with flows", "beside two", "Collisions of I/O"] {
+        assert!(report.contains(text), "{text} in {report}");
+    }
+    assert!(!report.contains("Collisions in the network"), "{report}");
+    dir.write("traffic.toml", STUDY);
+    let error = dir.expect_invalid_input("study traffic.toml --fidelity flow --out other");
+    assert!(error.contains("jobs with traffic"), "{error}");
+}
+
 #[test]
 fn invalid_study_is_refused_with_the_place() {
     let dir = WorkDir::new();

@@ -200,10 +200,10 @@ fn storage_nodes_per_group_are_those_that_a_job_gets() {
     let jobs = [io("a", 16, 2, "-w -F -t 512k -b 8m", none)];
     let error = simulate_jobs(&toy(), &jobs, &SimOptions::default(), &|_, _, _| true);
     assert!(error.unwrap_err().to_string().contains("0 storage nodes"));
-    let two = [jobs[0].clone(), jobs[0].clone()];
+    let with_traffic = [io("a", 16, 2, "-w -F -t 512k -b 8m", each), traffic("b", 8, 0.1)];
     let flow = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
-    let error = simulate_jobs(&toy(), &two, &flow, &|_, _, _| true).unwrap_err().to_string();
-    assert!(error.contains("several jobs with packets"), "{error}");
+    let error = simulate_jobs(&toy(), &with_traffic, &flow, &|_, _, _| true).unwrap_err();
+    assert!(error.to_string().contains("jobs with traffic with packets"), "{error}");
 }
 
 /// The second job starts when the first has ended: neither sees the other.

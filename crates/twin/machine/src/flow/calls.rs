@@ -14,7 +14,7 @@ const PROBE_CALLS: (u64, u64) = (4, 32);
 
 /// Calls of a process that has the machine for itself, in ps.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LoneCall {
+pub(crate) struct LoneCall {
     /// Mean of the transfers.
     pub transfer: f64,
     pub open: u64,
@@ -23,7 +23,7 @@ pub(super) struct LoneCall {
 
 /// The calls of each access of a test.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LoneCalls {
+pub(crate) struct LoneCalls {
     write: Option<LoneCall>,
     read: Option<LoneCall>,
 }

@@ -1,7 +1,8 @@
 //! The document of a phase that was simulated with flows.
 
+use super::begun_phase::{PhaseTimes, job_bytes};
 use super::fabric::{Fabric, Resource};
-use super::phase::{PhaseTimes, job_bytes};
+use super::phase_links::PhaseLinks;
 use super::runs::Runs;
 use super::transfers::Transfers;
 use crate::io::{IoJob, PS_PER_SECOND};
@@ -20,7 +21,7 @@ pub(super) fn phase_document(
     job: &IoJob,
     runs: &Runs<'_>,
     transfers: &Transfers,
-    fabric: &Fabric<'_>,
+    (fabric, links): (&Fabric, &PhaseLinks<'_>),
     times: &PhaseTimes,
 ) -> Phase {
     let bytes = job_bytes(job);
@@ -44,9 +45,9 @@ pub(super) fn phase_document(
         iops: if span > 0.0 { operations as f64 / span } else { 0.0 },
         operation_seconds: spread(transfers, times),
         least_mean_seconds: least_mean(transfers, times),
-        limit: limit(job, transfers, fabric, times),
-        links: class_use(job, fabric, times, bytes),
-        heat: heat(job, fabric, bytes),
+        limit: limit(job, transfers, (fabric, links), times),
+        links: class_use(job, (fabric, links), times, bytes),
+        heat: heat(job, (fabric, links), bytes),
         series: Series::default(),
         warnings: warnings::of_flows(job),
         each_link: Vec::new(),
@@ -112,8 +113,13 @@ fn least_mean(transfers: &Transfers, times: &PhaseTimes) -> f64 {
 }
 
 /// Use of the classes of links; those within groups are not told apart.
-fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -> Vec<ClassUse> {
-    let simulated = simulated_bytes(fabric);
+fn class_use(
+    job: &IoJob,
+    (fabric, links): (&Fabric, &PhaseLinks<'_>),
+    times: &PhaseTimes,
+    bytes: f64,
+) -> Vec<ClassUse> {
+    let simulated = simulated_bytes(fabric, links);
     let span = seconds(times.transfers.1 - times.transfers.0).max(1e-12);
     let node_links = (job.topology.interfaces() * 2) as u64;
     let between = fabric.network.rank3_links();
@@ -132,7 +138,8 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
     let mut node = use_of("node", node_links, 2.0 * bytes, node_rate);
     let servers = job.storage.servers().iter().map(|server| &server.node);
     let nodes = job.nodes.iter().chain(servers);
-    let most = fabric.clients.iter().chain(&fabric.servers).zip(nodes);
+    let of_servers = links.server_links(fabric);
+    let most = links.clients.iter().chain(&of_servers).zip(nodes);
     let of_link = |(link, node): (&LinkId, &u32)| {
         fabric.links.transport.carried(*link) / f64::from(job.topology.count_interfaces_of(*node))
     };
@@ -147,16 +154,16 @@ fn class_use(job: &IoJob, fabric: &Fabric<'_>, times: &PhaseTimes, bytes: f64) -
 }
 
 /// Bytes of the runs that have ended, at least 1.
-fn simulated_bytes(fabric: &Fabric<'_>) -> f64 {
-    let carried = fabric.clients.iter().map(|link| fabric.links.transport.carried(*link));
+fn simulated_bytes(fabric: &Fabric, links: &PhaseLinks<'_>) -> f64 {
+    let carried = links.clients.iter().map(|link| fabric.links.transport.carried(*link));
     carried.sum::<f64>().max(1.0)
 }
 
 /// Bytes from group to group on direct links.
-fn heat(job: &IoJob, fabric: &Fabric<'_>, bytes: f64) -> Vec<Vec<u64>> {
+fn heat(job: &IoJob, (fabric, links): (&Fabric, &PhaseLinks<'_>), bytes: f64) -> Vec<Vec<u64>> {
     let groups = usize::from(job.topology.groups);
     let mut heat = vec![vec![0; groups]; groups];
-    let simulated = simulated_bytes(fabric);
+    let simulated = simulated_bytes(fabric, links);
     for ((from, to, _, _), direct) in &fabric.network.direct {
         let carried = fabric.links.transport.carried(direct.link) / simulated * bytes;
         heat[usize::from(*from)][usize::from(*to)] += carried as u64;
@@ -165,7 +172,12 @@ fn heat(job: &IoJob, fabric: &Fabric<'_>, bytes: f64) -> Vec<Vec<u64>> {
 }
 
 /// The limiting resource: the one that limited the runs for most of their time.
-fn limit(job: &IoJob, transfers: &Transfers, fabric: &Fabric<'_>, times: &PhaseTimes) -> Limit {
+fn limit(
+    job: &IoJob,
+    transfers: &Transfers,
+    (fabric, links): (&Fabric, &PhaseLinks<'_>),
+    times: &PhaseTimes,
+) -> Limit {
     let total: f64 = transfers.bottlenecks.values().sum::<f64>().max(1.0);
     let share_of = |resource: &str| {
         let own = |found: &Option<Resource>| found.map_or("client", Resource::name) == resource;
@@ -184,7 +196,7 @@ fn limit(job: &IoJob, transfers: &Transfers, fabric: &Fabric<'_>, times: &PhaseT
     ]
     .into_iter()
     .filter(|resource| *resource != Resource::Router || job.storage.is_parallel())
-    .map(|resource| resource_use(fabric, resource, share_of(resource.name()), simulated))
+    .map(|resource| resource_use((fabric, links), resource, share_of(resource.name()), simulated))
     .collect();
     for found in evidence.iter_mut().filter(|found| found.resource == Resource::Ssd.name()) {
         found.resource = job.devices().resource.into();
@@ -219,7 +231,7 @@ fn limit(job: &IoJob, transfers: &Transfers, fabric: &Fabric<'_>, times: &PhaseT
 
 /// Use of the links of one kind of resource, over the simulated time.
 fn resource_use(
-    fabric: &Fabric<'_>,
+    (fabric, links): (&Fabric, &PhaseLinks<'_>),
     resource: Resource,
     time_share: f64,
     time: f64,
@@ -241,15 +253,16 @@ fn resource_use(
             }
         }
     };
-    for part in fabric.server_parts.iter().filter(|part| part.resource == resource) {
-        for &link in &fabric.servers {
+    let of_servers = links.server_links(fabric);
+    for part in links.server_parts.iter().filter(|part| part.resource == resource) {
+        for &link in &of_servers {
             let unit = &fabric.links.units[link.index()].name;
             let node = unit.split_once(" of ").map_or("", |(_, node)| node);
             let name = || format!("{} of {node}", part.name);
             count_use(fabric.links.transport.carried(link), part.rate, &name);
         }
     }
-    for link in fabric.links_of(resource) {
+    for link in links.links_of(resource, fabric) {
         let capacity = fabric.links.transport.solver().capacity(link);
         let name = || fabric.links.units[link.index()].name.clone();
         count_use(fabric.links.transport.carried(link), capacity, &name);

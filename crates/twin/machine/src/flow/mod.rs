@@ -5,9 +5,9 @@
 //!
 //! The transfers of a process are *runs*: transfers one after another to the same servers and the same
 //! object of a file ([`runs`]). A run is a flow that carries its bytes. Its rate is max-min fair over the
-//! resources that it crosses ([`fabric`]): the client of the node, the node's link, the links of the two
-//! groups and between them, the server's link, dispatch, threads, data path and flash, and for writes to
-//! shared files the lock of the object ([`objects`]). A process has one call at a time, so no rate is
+//! resources that it crosses ([`fabric`], [`phase_links`], [`servers`]): the client of the node, the node's
+//! link, the links of the two groups and between them, the server's link, dispatch, threads, data path and
+//! flash, and for writes to shared files the lock of the object ([`objects`]). A process has one call at a time, so no rate is
 //! larger than a transfer divided by the duration of a *lone call*, which one process on the packet
 //! fabric determines ([`calls`]): this keeps the effects of the transfer size.
 //!
@@ -18,22 +18,30 @@
 //! servers, the convoys of processes in lockstep and the tail of the last ones result. A phase with more
 //! than 8,192 runs, and more than three of each process, is a steady state for nearly all of its time: so
 //! many runs from its middle on are simulated, and the second half of them gives the rate of the whole
-//! phase. The cost therefore does not depend on the number of bytes.
+//! phase. The cost therefore does not depend on the number of bytes. Several jobs at once share one system of
+//! flows, and their steady times are skipped ([`jobs`]).
 
+mod begun_phase;
 mod calls;
 mod document;
 mod fabric;
 mod flash_queue;
+mod jobs;
 mod links;
 mod network_links;
 mod objects;
 mod page_cache;
+mod parts;
 mod phase;
+mod phase_links;
 mod refusals;
 mod runs;
+mod servers;
 mod traffic;
 mod transfers;
 
-pub(crate) use phase::{FlowOutcome, simulate};
-pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_traffic};
+pub(crate) use calls::LoneCalls;
+pub(crate) use jobs::{FlowJob, FlowPhase, simulate_jobs};
+pub(crate) use phase::{FlowOutcome, calls_of_nodes, simulate};
+pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_several, check_traffic};
 pub(crate) use traffic::{TrafficRates, rates_of_traffic};

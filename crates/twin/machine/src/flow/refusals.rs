@@ -1,6 +1,6 @@
 //! Tests and options that flows cannot represent.
 
-use crate::io::IoJob;
+use crate::io::{IoJob, ServerQueues};
 use crate::study::{SimOptions, StudyError};
 
 /// Effects that flows leave out, for the reader of a result.
@@ -58,4 +58,21 @@ pub(crate) fn check(job: &IoJob, options: &SimOptions) -> Result<(), StudyError>
         (ior.max_minutes.is_some_and(|m| m > 0), "the end of a test after minutes (-T)"),
     ];
     refuse(&unsupported)
+}
+
+/// Checks that flows represent an I/O job beside others.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_several(job: &IoJob, options: &SimOptions) -> Result<(), StudyError> {
+    check(job, options)?;
+    let is_cached = job.ior.write && job.burst_buffer.dirty_limit.0 > 0;
+    refuse(&[
+        (job.storage.is_parallel(), "several jobs on a parallel file system"),
+        (is_cached, "several jobs that write to page caches of servers (`dirty_limit`)"),
+        (
+            job.server_queues == ServerQueues::FairShares,
+            "fair queues of servers give each job's requests threads in turn",
+        ),
+    ])
 }

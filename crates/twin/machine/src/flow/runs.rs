@@ -20,6 +20,7 @@ pub(super) struct Run {
 }
 
 /// Finds runs of the processes in one phase.
+#[derive(Clone)]
 pub(super) struct Runs<'a> {
     job: &'a IoJob,
     pub pattern: AccessPattern,

@@ -1,13 +1,14 @@
 //! The transfers of a phase: the runs of all processes over time.
 
-use super::fabric::{Demand, Fabric, Path, Resource};
+use super::fabric::{Fabric, Owner, Path, Resource};
 use super::objects::{Objects, Writer};
+use super::phase_links::{Demand, PhaseLinks};
 use super::runs::{ObjectKey, Run, Runs};
 use crate::io::{IoJob, PS_PER_SECOND};
 use forebay_flow::{Bottleneck, FlowId, FlowSpec};
 use forebay_network::Timeline;
 use forebay_workload::ior::Access;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Runs of a phase that are simulated at most, unless that is less than [`RUNS_OF_EACH`] of each process.
 const MAX_RUNS: u64 = 1 << 13;
@@ -15,7 +16,7 @@ const MAX_RUNS: u64 = 1 << 13;
 const RUNS_OF_EACH: u64 = 3;
 
 /// Runs of a phase with `tasks` processes that are simulated at most.
-fn most_runs(tasks: u32) -> u64 {
+pub(super) fn most_runs(tasks: u32) -> u64 {
     MAX_RUNS.max(RUNS_OF_EACH * u64::from(tasks))
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Transfers {
     pub durations: Vec<(f64, u64)>,
     /// Time that runs spent with each bottleneck, ps; `None`: the process itself.
     pub bottlenecks: BTreeMap<Option<Resource>, f64>,
+    /// The part of this time by which runs took longer than alone, ps.
+    pub waited: BTreeMap<Option<Resource>, f64>,
     pub runs: u64,
 }
 
@@ -61,39 +64,55 @@ struct Prepared {
     demand: Demand,
 }
 
-/// The state of a phase's transfers.
-pub(super) struct Simulation<'a> {
+/// The transfers of one phase of a job.
+pub(super) struct PhaseTransfers<'a> {
     job: &'a IoJob,
-    runs: &'a Runs<'a>,
-    pub fabric: Fabric<'a>,
+    runs: Runs<'a>,
+    pub links: PhaseLinks<'a>,
     objects: Option<Objects>,
     /// Duration of a transfer alone by the node's index in the job, ps.
-    lone: &'a [f64],
-    /// Next transfer of each process.
+    lone: Vec<f64>,
+    /// Weight of the flows of its processes.
+    weight: f64,
+    /// Next transfer of each process, and the one after the last.
     next: Vec<u64>,
+    last: u64,
     under_way: Vec<Option<Under>>,
-    /// Process of each flow, by the flow's index.
-    rank_of_flow: Vec<u32>,
+    /// Number of runs under way.
+    count_under_way: usize,
+    /// First runs of processes that have not started, in the order of their starts, ps.
+    waiting: VecDeque<(u64, Prepared)>,
     result: Transfers,
     /// Bytes of the runs that have ended.
     bytes: f64,
+    /// Bytes of the transfers that were not simulated, because their rates were steady.
+    skipped: u64,
     /// Time, ps, and bytes moved when half of the runs had ended.
     half: Option<(u64, f64)>,
 }
 
-impl<'a> Simulation<'a> {
-    pub fn new(job: &'a IoJob, runs: &'a Runs<'a>, fabric: Fabric<'a>, lone: &'a [f64]) -> Self {
+impl<'a> PhaseTransfers<'a> {
+    /// `lone` is the duration of a transfer alone by the node's index in the job, ps.
+    pub fn new(
+        job: &'a IoJob,
+        (runs, links): (Runs<'a>, PhaseLinks<'a>),
+        lone: Vec<f64>,
+        weight: f64,
+    ) -> Self {
         let tasks = job.tasks() as usize;
         let has_locks = runs.access == Access::Write && job.has_shared_file();
-        Simulation {
+        PhaseTransfers {
             job,
+            objects: has_locks.then(|| Objects::new(links.lock_times)),
             runs,
-            objects: has_locks.then(|| Objects::new(fabric.lock_times)),
-            fabric,
+            links,
             lone,
+            weight,
             next: vec![0; tasks],
+            last: job.pattern.transfers_per_rank(),
             under_way: (0..tasks).map(|_| None).collect(),
-            rank_of_flow: Vec::new(),
+            count_under_way: 0,
+            waiting: VecDeque::new(),
             result: Transfers {
                 is_complete: true,
                 ranks: vec![OfRank::default(); tasks],
@@ -101,156 +120,223 @@ impl<'a> Simulation<'a> {
                 rate: 0.0,
                 durations: Vec::new(),
                 bottlenecks: BTreeMap::new(),
+                waited: BTreeMap::new(),
                 runs: 0,
             },
             bytes: 0.0,
+            skipped: 0,
             half: None,
         }
     }
 
     /// Simulates the phase; `starts` has the time of each process's first transfer, ps. `goes_on` gets
     /// the time and the share of the work that is done, and ends the simulation by `false`.
-    pub fn run(&mut self, starts: &[u64], goes_on: &dyn Fn(u64, f64) -> bool) -> bool {
-        let last = self.job.pattern.transfers_per_rank();
+    pub fn run(
+        &mut self,
+        starts: &[u64],
+        goes_on: &dyn Fn(u64, f64) -> bool,
+        fabric: &mut Fabric,
+    ) -> bool {
         let most = most_runs(self.job.tasks());
-        let total = self.count_runs(last, most);
+        let total = self.count_runs(most);
         self.result.is_complete = total <= most;
-        // Runs that start nearly together are one change of the rates, as those that end together.
-        let resolution = self.fabric.links.transport.resolution();
-        let rounded = starts.iter().map(|start| start.next_multiple_of(resolution));
-        let mut order: Vec<(u64, u32)> = rounded.zip(0..).collect();
-        order.sort_unstable();
-        if !self.result.is_complete {
+        match self.result.is_complete {
+            true => self.prepare(starts, fabric),
             // The middle of the phase, with all processes from the beginning.
-            order.iter_mut().for_each(|start| start.0 = 0);
-            let middle = self.middle(last);
-            self.next.iter_mut().for_each(|next| *next = middle);
+            false => {
+                let middle = self.middle();
+                self.next.iter_mut().for_each(|next| *next = middle);
+                self.prepare(&vec![0; starts.len()], fabric);
+            }
         }
         let end = if self.result.is_complete { u64::MAX } else { most };
-        // The demand of all processes' first runs is known to each of them: adaptive routing does not
-        // keep to paths that it chose before the others began.
-        let ranks: Vec<u32> = order.iter().map(|(_, rank)| *rank).collect();
-        let prepared = self.prepare_runs(&ranks, last);
-        let mut waiting = order.iter().zip(prepared).peekable();
         while self.result.runs < end {
-            let until = waiting.peek().map_or(u64::MAX, |((at, _), _)| *at);
-            if self.fabric.active_runs() == 0 && until == u64::MAX {
+            let until = self.next_start().unwrap_or(u64::MAX);
+            if fabric.active_runs() == 0 && until == u64::MAX {
                 break;
             }
-            let ended = match until <= self.fabric.links.transport.now() {
+            let ended = match until <= fabric.now() {
                 true => Vec::new(),
-                false => self.fabric.links.transport.next_ends(until).to_vec(),
+                false => fabric.next_ends(until),
             };
             assert!(!ended.is_empty() || until != u64::MAX, "a run without a rate");
-            self.end_runs(&ended, last);
-            let now = self.fabric.links.transport.now();
+            let ranks = self.end_runs(&ended, fabric);
+            self.start_next(&ranks, fabric);
+            let now = fabric.now();
             if self.half.is_none() && self.result.runs >= total.min(most) / 2 {
-                self.half = Some((now, self.moved()));
+                self.half = Some((now, self.moved(fabric)));
             }
-            while let Some((_, run)) = waiting.next_if(|((at, _), _)| *at <= now) {
-                self.start_run(run);
-            }
+            self.start_due(fabric);
             if !goes_on(now, self.result.runs as f64 / total.clamp(1, most) as f64) {
                 return false;
             }
         }
-        self.result.rate = self.rate_since_half();
+        self.result.rate = self.rate_since_half(fabric);
         true
     }
 
+    /// Prepares the first runs of all processes, which start at these times, ps. The demand of all is known to
+    /// each of them: adaptive routing does not keep to paths that it chose before the others began.
+    pub fn prepare(&mut self, starts: &[u64], fabric: &mut Fabric) {
+        // Runs that start nearly together are one change of the rates, as those that end together.
+        let resolution = fabric.links.transport.resolution();
+        let rounded = starts.iter().map(|start| start.next_multiple_of(resolution));
+        let mut order: Vec<(u64, u32)> = rounded.zip(0..).collect();
+        order.sort_unstable();
+        let ranks: Vec<u32> = order.iter().map(|(_, rank)| *rank).collect();
+        let prepared = self.prepare_runs(&ranks, fabric);
+        self.waiting = order.iter().map(|(at, _)| *at).zip(prepared).collect();
+    }
+
+    /// The time of the next start of a process, ps.
+    pub fn next_start(&self) -> Option<u64> {
+        self.waiting.front().map(|(at, _)| *at)
+    }
+
+    /// Starts the processes whose time has come.
+    pub fn start_due(&mut self, fabric: &mut Fabric) {
+        while self.next_start().is_some_and(|at| at <= fabric.now()) {
+            let Some((_, run)) = self.waiting.pop_front() else { unreachable!("a process waits") };
+            self.start_run(run, fabric);
+        }
+    }
+
+    /// Whether no process was prepared.
+    pub fn is_new(&self) -> bool {
+        self.waiting.is_empty() && self.next.iter().all(|next| *next == 0)
+    }
+
+    /// Whether all processes have ended.
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.count_under_way == 0
+    }
+
+    /// Runs that have ended.
+    pub fn ended_runs(&self) -> u64 {
+        self.result.runs
+    }
+
     /// Bytes that all runs have moved so far.
-    fn moved(&self) -> f64 {
+    pub fn moved(&self, fabric: &Fabric) -> f64 {
         let under_way = self.under_way.iter().flatten();
-        let of_flows = under_way.map(|under| self.fabric.links.transport.carried_by(under.flow));
+        let of_flows = under_way.map(|under| fabric.links.transport.carried_by(under.flow));
         self.bytes + of_flows.sum::<f64>()
     }
 
-    fn rate_since_half(&self) -> f64 {
-        let now = self.fabric.links.transport.now();
+    fn rate_since_half(&self, fabric: &Fabric) -> f64 {
+        let now = fabric.now();
         let (at, moved) = self.half.filter(|half| half.0 < now).unwrap_or((0, 0.0));
-        (self.moved() - moved) * PS_PER_SECOND as f64 / (now - at).max(1) as f64
+        (self.moved(fabric) - moved) * PS_PER_SECOND as f64 / (now - at).max(1) as f64
     }
 
-    pub fn into_result(self) -> (Transfers, Fabric<'a>) {
-        (self.result, self.fabric)
+    /// The transfers as they were simulated.
+    ///
+    /// # Panics
+    /// If the phase is complete and bytes are missing.
+    pub fn into_result(self) -> (Transfers, PhaseLinks<'a>) {
+        let moved: u64 = self.result.ranks.iter().map(|rank| rank.bytes).sum();
+        let all = self.job.pattern.bytes_per_rank() * u64::from(self.job.tasks());
+        let is_whole = moved + self.skipped == all || !self.result.is_complete;
+        assert!(is_whole, "{moved} and {} of {all} bytes", self.skipped);
+        (self.result, self.links)
     }
 
     /// Runs of all processes, as many as the first process has, counted up to a few above `most`.
-    fn count_runs(&self, last: u64, most: u64) -> u64 {
+    fn count_runs(&self, most: u64) -> u64 {
         let (mut runs, mut next) = (0, 0);
         let tasks = u64::from(self.job.tasks());
-        while next < last && runs * tasks <= most {
-            next += self.runs.run(0, next, last).transfers;
+        while next < self.last && runs * tasks <= most {
+            next += self.runs.run(0, next, self.last).transfers;
             runs += 1;
         }
         runs * tasks
     }
 
-    /// The transfer in the middle at which a stripe begins, if there is one.
-    fn middle(&self, last: u64) -> u64 {
-        let of_stripe = (self.job.burst_buffer.stripe.0 / self.job.pattern.transfer_bytes()).max(1);
-        last / 2 / of_stripe * of_stripe
+    /// Transfers of a process to one stripe.
+    fn transfers_of_stripe(&self) -> u64 {
+        (self.job.burst_buffer.stripe.0 / self.job.pattern.transfer_bytes()).max(1)
     }
 
-    fn end_runs(&mut self, ended: &[FlowId], last: u64) {
-        let now = self.fabric.links.transport.now();
+    /// The transfer in the middle at which a stripe begins, if there is one.
+    fn middle(&self) -> u64 {
+        self.last / 2 / self.transfers_of_stripe() * self.transfers_of_stripe()
+    }
+
+    /// Ends runs; returns their processes. Flows that start get the numbers of flows that have ended, so that
+    /// all that end together are ended before others start.
+    pub fn end_runs(&mut self, ended: &[FlowId], fabric: &mut Fabric) -> Vec<u32> {
+        let now = fabric.links.transport.now();
         let (mut released, mut ranks) = (Vec::new(), Vec::with_capacity(ended.len()));
         for &flow in ended {
-            let rank = self.rank_of_flow[flow.index()];
+            let Owner { rank, .. } = fabric.owner(flow);
             let Some(Under { run, demand, began, .. }) = self.under_way[rank as usize].take()
             else {
                 unreachable!("{flow:?} of process {rank} is not under way")
             };
-            let bottleneck = match self.fabric.links.transport.bottleneck(flow) {
+            self.count_under_way -= 1;
+            let bottleneck = match fabric.links.transport.bottleneck(flow) {
                 Bottleneck::Cap => None,
-                Bottleneck::Link(link) => self.fabric.resource_of(link, &run),
+                Bottleneck::Link(link) => self.links.resource_of(link, &run, fabric),
             };
-            let took = now - began;
-            *self.result.bottlenecks.entry(bottleneck).or_default() += took as f64;
-            self.result.durations.push((took as f64 / run.transfers as f64, run.transfers));
+            let took = (now - began) as f64;
+            self.count_time(bottleneck, (rank, &run), took);
             let of_rank = &mut self.result.ranks[rank as usize];
             self.result.timeline.add_over(began, now, 0, run.bytes);
             of_rank.transfers += run.transfers;
             of_rank.bytes += run.bytes;
-            of_rank.time += took;
-            of_rank.end = now;
+            of_rank.time += now - began;
+            of_rank.end = fabric.now();
             self.bytes += run.bytes as f64;
             self.result.runs += 1;
-            self.fabric.remove_demand(&demand);
+            self.links.remove_demand(&demand, fabric);
             ranks.push(rank);
             released.extend(run.objects.iter().map(|(key, _)| (*key, flow)));
         }
         if let Some(objects) = &mut self.objects {
-            objects.remove(&released, &mut self.fabric.links.transport);
+            objects.remove(&released, &mut fabric.links.transport);
         }
-        for run in self.prepare_runs(&ranks, last) {
-            self.start_run(run);
+        ranks
+    }
+
+    /// Starts the next runs of processes whose runs have ended.
+    pub fn start_next(&mut self, ranks: &[u32], fabric: &mut Fabric) {
+        for run in self.prepare_runs(ranks, fabric) {
+            self.start_run(run, fabric);
         }
     }
 
+    /// Counts the time of a run that has ended, ps.
+    fn count_time(&mut self, bottleneck: Option<Resource>, (rank, run): (u32, &Run), took: f64) {
+        let node = self.job.pattern.node_of(rank);
+        let alone = run.bytes as f64 * PS_PER_SECOND as f64 / self.rate_alone(node, run, 0.0);
+        *self.result.bottlenecks.entry(bottleneck).or_default() += took;
+        *self.result.waited.entry(bottleneck).or_default() += (took - alone).max(0.0);
+        self.result.durations.push((took / run.transfers as f64, run.transfers));
+    }
+
     /// The next runs of processes that have one, with their demand.
-    fn prepare_runs(&mut self, ranks: &[u32], last: u64) -> Vec<Prepared> {
+    fn prepare_runs(&mut self, ranks: &[u32], fabric: &mut Fabric) -> Vec<Prepared> {
         let runs: Vec<(u32, Run)> =
-            ranks.iter().filter_map(|&rank| Some((rank, self.next_run(rank, last)?))).collect();
-        runs.iter().for_each(|(_, run)| self.fabric.enter_servers(run));
+            ranks.iter().filter_map(|&rank| Some((rank, self.next_run(rank)?))).collect();
+        runs.iter().for_each(|(_, run)| self.links.enter_servers(run, fabric));
         let with_demand = |(rank, run): (u32, Run)| {
             let node = self.job.pattern.node_of(rank);
             let rate = self.rate_alone(node, &run, 0.0);
-            let demand = self.fabric.add_demand(node, &run, rate);
+            let demand = self.links.add_demand(node, &run, rate, fabric);
             Prepared { rank, run, demand }
         };
         runs.into_iter().map(with_demand).collect()
     }
 
-    fn next_run(&mut self, rank: u32, last: u64) -> Option<Run> {
+    fn next_run(&mut self, rank: u32) -> Option<Run> {
         let next = &mut self.next[rank as usize];
-        if *next == last {
+        if *next == self.last {
             if self.result.is_complete {
                 return None;
             }
             *next = 0;
         }
-        let run = self.runs.run(rank, *next, last);
+        let run = self.runs.run(rank, *next, self.last);
         *next += run.transfers;
         Some(run)
     }
@@ -263,36 +349,40 @@ impl<'a> Simulation<'a> {
         run.bytes as f64 * PS_PER_SECOND as f64 / time
     }
 
-    fn start_run(&mut self, Prepared { rank, run, demand }: Prepared) {
+    fn start_run(&mut self, Prepared { rank, run, demand }: Prepared, fabric: &mut Fabric) {
         let node = self.job.pattern.node_of(rank);
-        let mut path = self.fabric.path(node, &run);
-        let waits = self.enter_objects(&run, node, &mut path);
+        let mut path = self.links.path(node, &run, fabric);
+        let waits = self.enter_objects(&run, node, &mut path, fabric);
         let waited = waits.iter().copied().fold(0.0, f64::max);
         let cap = self.rate_alone(node, &run, waited);
-        let spec = FlowSpec { count: 1, weight: 1.0, cap, path: &path };
-        let flow = self.fabric.links.transport.start(spec, run.bytes as f64);
+        let spec = FlowSpec { count: 1, weight: self.weight, cap, path: &path };
+        let flow = fabric.links.transport.start(spec, run.bytes as f64);
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
         for ((key, _), waited) in run.objects.iter().zip(waits) {
             let called_back = waited > 0.0;
-            self.add_writer(*key, Writer { flow, node, cap, transfer, called_back });
+            let writer = Writer { flow, node, cap, transfer, called_back };
+            self.add_writer(*key, writer, fabric);
         }
-        if self.rank_of_flow.len() <= flow.index() {
-            self.rank_of_flow.resize(flow.index() + 1, 0);
-        }
-        self.rank_of_flow[flow.index()] = rank;
-        let began = self.fabric.links.transport.now();
+        fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
+        let began = fabric.links.transport.now();
+        self.count_under_way += 1;
         self.under_way[rank as usize] = Some(Under { run, demand, flow, began });
     }
 
     /// Adds the locks of a run's objects to its path; returns the wait for each hand-over, ps.
-    fn enter_objects(&mut self, run: &Run, node: u32, path: &mut Path) -> Vec<f64> {
+    fn enter_objects(
+        &mut self,
+        run: &Run,
+        node: u32,
+        path: &mut Path,
+        fabric: &mut Fabric,
+    ) -> Vec<f64> {
         let Some(objects) = &mut self.objects else { return Vec::new() };
         let extent = run.offset..run.offset + run.bytes;
         let mut waits = Vec::with_capacity(run.objects.len());
         for &(key, share) in &run.objects {
-            let fabric = &mut self.fabric;
             let (link, wait) = objects.enter(key, (node, extent.clone()), |rate| {
-                fabric.add_link(Resource::Lock, "the lock of an object".into(), rate)
+                fabric.links.add(Resource::Lock, "the lock of an object".into(), rate)
             });
             path.push((link, share));
             waits.push(wait);
@@ -300,9 +390,41 @@ impl<'a> Simulation<'a> {
         waits
     }
 
-    fn add_writer(&mut self, key: ObjectKey, writer: Writer) {
+    fn add_writer(&mut self, key: ObjectKey, writer: Writer, fabric: &mut Fabric) {
         if let Some(objects) = &mut self.objects {
-            objects.add(key, writer, &mut self.fabric.links.transport);
+            objects.add(key, writer, &mut fabric.links.transport);
         }
+    }
+}
+
+/// Skipping of steady times.
+impl PhaseTransfers<'_> {
+    /// Bytes of transfers that no process has begun.
+    pub fn bytes_left(&self) -> f64 {
+        let pattern = &self.runs.pattern;
+        let of_rank = |next: &u64| pattern.bytes_per_rank() - pattern.bytes_of_first(*next);
+        self.next.iter().map(of_rank).sum::<u64>() as f64
+    }
+
+    /// Bytes of all processes' runs to one stripe each.
+    pub fn bytes_of_stripes(&self) -> f64 {
+        let of_each = self.transfers_of_stripe() * self.job.pattern.transfer_bytes();
+        of_each as f64 * f64::from(self.job.tasks())
+    }
+
+    /// Leaves out transfers of `bytes`, the same number of whole stripes of each process; returns the bytes
+    /// that it has left out: fewer where processes have fewer left, or less than a stripe remains.
+    pub fn skip(&mut self, bytes: f64) -> f64 {
+        let stripes = (bytes / self.bytes_of_stripes() + 0.5).floor() as u64;
+        let transfers = stripes * self.transfers_of_stripe();
+        let mut left_out = 0;
+        let pattern = &self.runs.pattern;
+        for next in &mut self.next {
+            let until = self.last.min(*next + transfers);
+            left_out += pattern.bytes_of_first(until) - pattern.bytes_of_first(*next);
+            *next = until;
+        }
+        self.skipped += left_out;
+        left_out as f64
     }
 }

@@ -12,6 +12,8 @@ pub struct JobsRun {
     pub machine: String,
     /// Routing algorithm.
     pub routing: String,
+    /// Level of detail: `packet` or `flow`.
+    pub fidelity: String,
     /// Seed.
     pub seed: u64,
     /// Names of the jobs.
@@ -20,7 +22,7 @@ pub struct JobsRun {
     pub alone: Vec<JobRun>,
     /// Each pair of jobs and, with more than two, all jobs.
     pub together: Vec<JobsTogether>,
-    /// Events of all simulations.
+    /// Events of all simulations; with flows, runs.
     pub events: u64,
 }
 
@@ -76,7 +78,9 @@ pub struct IoRun {
     pub waits: Option<WaitSeconds>,
 }
 
-/// Time for which the requests of a job waited, summed over the requests.
+/// Time for which the requests of a job waited, summed over the requests. With flows: time by which the
+/// transfers of its processes took longer than alone, summed over the processes, by the resource that
+/// limited their rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitSeconds {
     /// For dispatch, a thread or the data path of a server.

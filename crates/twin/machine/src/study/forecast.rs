@@ -67,6 +67,11 @@ pub fn forecast_ior(
 /// The work of a scenario with an IOR job.
 pub(super) fn forecast_of(scenario: &Scenario, options: &SimOptions) -> Forecast {
     let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
+    forecast_of_job(scenario, job, options)
+}
+
+/// The work of one of the IOR jobs of a scenario.
+pub(super) fn forecast_of_job(scenario: &Scenario, job: &IoJob, options: &SimOptions) -> Forecast {
     let ior = &job.ior;
     let routing = scenario.network.routing.algorithm;
     let servers: Vec<u32> = job.storage.data_servers().iter().map(|server| server.node).collect();

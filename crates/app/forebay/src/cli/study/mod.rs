@@ -5,6 +5,7 @@ mod file;
 mod report;
 mod summary;
 
+use super::ior::FidelityArg;
 use super::options::cores;
 use super::output::to_json;
 use super::replicates::run_all;
@@ -29,10 +30,17 @@ pub(super) struct StudyArgs {
     /// Cases that are simulated at the same time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Level of detail, instead of that of the file: packets, flows of several I/O jobs (docs/flow.md), or
+    /// packets where they are cheap
+    #[arg(long, value_enum)]
+    fidelity: Option<FidelityArg>,
 }
 
 pub(super) fn run(args: &StudyArgs) -> Result<(), Failure> {
-    let study = StudyFile::read(&args.file)?;
+    let mut study = StudyFile::read(&args.file)?;
+    if let Some(fidelity) = args.fidelity {
+        study.fidelity = Some(fidelity.fidelity().name().into());
+    }
     // Everything is checked before anything is simulated.
     let cases = study.cases()?;
     std::fs::create_dir_all(&args.out)

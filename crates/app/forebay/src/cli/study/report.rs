@@ -4,6 +4,7 @@ use super::super::replicates::joined_notes;
 use super::file::{JobEntry, StudyFile};
 use super::summary::{BesideSummary, DelaySummary, MeasureSummary, SetSummary, Summary};
 use forebay_machine::estimate::Estimate;
+use forebay_machine::study::Fidelity;
 use forebay_units::human::{number, percent, seconds};
 use std::fmt::Write;
 
@@ -20,6 +21,15 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
     };
     for job in &study.job {
         let _ = writeln!(out, "- {}: {}", job.name, described(job));
+    }
+    let of_flows = summary.measures.iter().filter(|one| one.fidelity == Fidelity::Flow.name());
+    let which = match of_flows.count() {
+        0 => None,
+        count if count == summary.measures.len() => Some("Simulated"),
+        _ => Some("Partly simulated"),
+    };
+    if let Some(which) = which {
+        let _ = writeln!(out, "\n{which} with flows instead of packets (docs/flow.md).");
     }
     let Some(none) = summary.measures.first() else { return out };
     if !none.together.is_empty() {
@@ -52,10 +62,11 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
         );
     }
     if let Some(waits) = added_waits(summary) {
+        let of_flows = which.map_or("", |_| " With flows: of calls, summed over processes.");
         let _ = write!(
             out,
             "\n## Collisions of I/O\n\nWaits of requests with all jobs together, without those of the job \
-             alone, summed over requests.\n\n{waits}"
+             alone, summed over requests.{of_flows}\n\n{waits}"
         );
     }
     out
@@ -250,7 +261,7 @@ fn rates(summary: &Summary) -> String {
     table(2, &header, &rows)
 }
 
-/// Delays in the network by other jobs; `None` if there are no two jobs.
+/// Delays in the network by other jobs; `None` if there are no two jobs, or no packets.
 fn collisions(summary: &Summary) -> Option<String> {
     let none = summary.measures.first()?.all()?;
     // By link class, one column each; a row for each pair of jobs and measure.
@@ -259,6 +270,9 @@ fn collisions(summary: &Summary) -> Option<String> {
         if !classes.contains(&delay.links.as_str()) {
             classes.push(&delay.links);
         }
+    }
+    if classes.is_empty() {
+        return None;
     }
     let mut header = vec!["measure", "delayed", "by"];
     header.extend(&classes);

@@ -25,6 +25,8 @@ pub(super) struct Summary {
 #[derive(Debug, Serialize)]
 pub(super) struct MeasureSummary {
     pub name: String,
+    /// `packet` or `flow`; `mixed` if seeds differ.
+    pub fidelity: String,
     /// Each job alone.
     pub alone: Vec<JobSummary>,
     /// Each pair of jobs and, with more than two, all jobs.
@@ -108,6 +110,7 @@ impl MeasureSummary {
             |job: usize| JobSummary::of(&runs.iter().map(|r| &r.alone[job]).collect::<Vec<_>>());
         MeasureSummary {
             name: seeds.first().map(|one| one.measure.clone()).unwrap_or_default(),
+            fidelity: fidelity_of(&runs),
             alone: (0..jobs).map(alone).collect(),
             together: (0..sets).map(|set| SetSummary::of(&runs, set)).collect(),
         }
@@ -116,6 +119,15 @@ impl MeasureSummary {
     /// All jobs together.
     pub fn all(&self) -> Option<&SetSummary> {
         self.together.last()
+    }
+}
+
+/// The fidelity of all runs, or `mixed`.
+fn fidelity_of(runs: &[&JobsRun]) -> String {
+    let first = runs.first().map(|run| run.fidelity.clone()).unwrap_or_default();
+    match runs.iter().all(|run| run.fidelity == first) {
+        true => first,
+        false => "mixed".into(),
     }
 }
 

@@ -138,12 +138,7 @@ impl TrafficWindow {
 }
 
 /// A job beside others that ran at these times, in seconds.
-pub(super) fn beside(
-    job: usize,
-    alone: JobRun,
-    together: JobRun,
-    others: &[(f64, f64)],
-) -> JobBeside {
+fn beside(job: usize, alone: JobRun, together: JobRun, others: &[(f64, f64)]) -> JobBeside {
     let slowdown = match (&alone, &together) {
         (JobRun::Io(alone), JobRun::Io(together)) => {
             (alone.seconds > 0.0).then(|| together.seconds / alone.seconds)
@@ -160,6 +155,25 @@ pub(super) fn beside(
         JobRun::Traffic(_) => 1.0,
     };
     JobBeside { job, alone, together, slowdown, overlap }
+}
+
+/// Jobs beside each other, each of which has its result alone and together.
+pub(super) fn beside_all(
+    jobs: &[usize],
+    runs: impl Iterator<Item = (JobRun, JobRun)>,
+) -> Vec<JobBeside> {
+    let runs: Vec<(JobRun, JobRun)> = runs.collect();
+    let span = |run: &JobRun| match run {
+        JobRun::Io(io) => (io.span_seconds[0], io.span_seconds[1]),
+        JobRun::Traffic(_) => (0.0, f64::INFINITY),
+    };
+    let spans: Vec<(f64, f64)> = runs.iter().map(|(_, together)| span(together)).collect();
+    let of_job = |((place, &job), (alone, together)): ((usize, &usize), (JobRun, JobRun))| {
+        let others = spans.iter().enumerate().filter(|(other, _)| *other != place);
+        let others: Vec<(f64, f64)> = others.map(|(_, span)| *span).collect();
+        beside(job, alone, together, &others)
+    };
+    jobs.iter().enumerate().zip(runs).map(of_job).collect()
 }
 
 /// Share of a time in which at least one of the others is.

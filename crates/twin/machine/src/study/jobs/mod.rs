@@ -4,12 +4,13 @@
 //! continues until the last of these has ended, and is compared with traffic alone of the same length. Traffic beside traffic lasts as long as its
 //! messages do.
 
+mod flows;
 mod measure;
 mod place;
 
 use super::error::StudyError;
 use super::fabric::fabric_for;
-use super::options::SimOptions;
+use super::options::{Fidelity, SimOptions};
 use super::run::{Outcome, Progress, run};
 use crate::observe::ObserveOptions;
 use crate::results::{IoRun, JobRun, JobsRun, JobsTogether, SCHEMA};
@@ -20,7 +21,7 @@ use forebay_units::{Rate, Time};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::TrafficSpec;
-use measure::{TrafficWindow, beside, io_run, io_run_of_point, traffic_windows};
+use measure::{TrafficWindow, beside_all, io_run, io_run_of_point, traffic_windows};
 use place::PlacedJobs;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -149,13 +150,18 @@ enum Together {
 
 impl Study<'_> {
     fn simulate(&mut self, machine: &Machine) -> Result<JobsRun, StudyError> {
+        if self.placed.fidelity == Fidelity::Flow {
+            let found = flows::simulate(self.placed, self.options, self.progress)?;
+            self.events = found.runs;
+            return Ok(self.document(machine, Fidelity::Flow, (found.alone, found.together)));
+        }
         let count = self.placed.jobs.len();
         let mut alone: Vec<Option<JobRun>> = vec![None; count];
-        let mut span = 0;
+        let (mut span, mut fidelity) = (0, Fidelity::Packet);
         for job in (0..count).filter(|job| self.placed.is_io(*job)) {
             if let [_] = self.placed.jobs {
-                let run = self.only_io_job()?;
-                alone[job] = Some(JobRun::Io(run));
+                let (run, with) = self.only_io_job()?;
+                (alone[job], fidelity) = (Some(JobRun::Io(run)), with);
                 continue;
             }
             let outcome = self.run(&[job], Generation::UntilOtherEnds, 0, false)?;
@@ -187,26 +193,37 @@ impl Study<'_> {
         for company in companies {
             together.push(compare(company, &alone, &mut traffic_alone));
         }
-        Ok(JobsRun {
+        let alone = alone.into_iter().flatten().collect();
+        Ok(self.document(machine, fidelity, (alone, together)))
+    }
+
+    fn document(
+        &self,
+        machine: &Machine,
+        fidelity: Fidelity,
+        (alone, together): (Vec<JobRun>, Vec<JobsTogether>),
+    ) -> JobsRun {
+        JobsRun {
             schema: SCHEMA,
             machine: machine.name.clone(),
             routing: self.placed.idle.network.routing.algorithm.name().into(),
+            fidelity: fidelity.name().into(),
             seed: self.options.seed,
             jobs: self.placed.jobs.iter().map(|job| job.name.clone()).collect(),
-            alone: alone.into_iter().flatten().collect(),
+            alone,
             together,
             events: self.events,
-        })
+        }
     }
 
-    /// Simulates the I/O job of a study with one job, with packets or with flows.
-    fn only_io_job(&mut self) -> Result<IoRun, StudyError> {
+    /// Simulates the I/O job of a study with one job, with packets or with flows; and which of both.
+    fn only_io_job(&mut self) -> Result<(IoRun, Fidelity), StudyError> {
         let scenario = self.placed.scenario(&[0], Generation::UntilOtherEnds, 0)?;
         let Some(job) = scenario.io.first() else { unreachable!("an I/O job") };
         let fabric = fabric_for(&scenario, self.options)?;
         let point = fabric.simulate(&scenario, self.options, self.progress)?;
         self.events += point.run.events;
-        Ok(io_run_of_point(job.start, &point))
+        Ok((io_run_of_point(job.start, &point), fabric.fidelity()))
     }
 
     /// Simulates some of the jobs.
@@ -312,27 +329,16 @@ fn compare(
     alone: &[Option<JobRun>],
     traffic_alone: &mut [Vec<(JobRun, JobRun)>],
 ) -> JobsTogether {
-    let of_others = |job: usize| -> Vec<(f64, f64)> {
-        let others = company.jobs.iter().zip(&company.runs).filter(|(other, _)| **other != job);
-        let span = |run: &Together| match run {
-            Together::Io(io) => (io.span_seconds[0], io.span_seconds[1]),
-            Together::Traffic(_) => (0.0, f64::INFINITY),
-        };
-        others.map(|(_, run)| span(run)).collect()
-    };
-    let mut jobs = Vec::new();
-    for (&job, run) in company.jobs.iter().zip(&company.runs) {
-        let (own, together) = match run {
-            Together::Io(io) => (alone[job].clone(), JobRun::Io(io.clone())),
-            Together::Traffic(_) => {
-                let (alone, together) = traffic_alone[job].remove(0);
-                (Some(alone), together)
-            }
-        };
-        let Some(own) = own else { unreachable!("an I/O job was simulated alone") };
-        jobs.push(beside(job, own, together, &of_others(job)));
-    }
-    JobsTogether { jobs, delays: company.delays }
+    let runs = company.jobs.iter().zip(company.runs).map(|(&job, run)| match run {
+        Together::Io(io) => {
+            let Some(own) = alone[job].clone() else {
+                unreachable!("an I/O job was simulated alone")
+            };
+            (own, JobRun::Io(io))
+        }
+        Together::Traffic(_) => traffic_alone[job].remove(0),
+    });
+    JobsTogether { jobs: beside_all(&company.jobs, runs), delays: company.delays }
 }
 
 #[cfg(test)]

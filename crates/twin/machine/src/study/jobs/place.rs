@@ -1,5 +1,6 @@
 //! The nodes and storage nodes of the jobs of a study.
 
+use super::flows::fidelity_of;
 use super::{IoWork, JobWork, MOST_JOBS, StorageChoice, StudyJob, companies};
 use crate::observe::JobLabels;
 use crate::pool::{Instance, StoragePool};
@@ -29,6 +30,8 @@ pub(super) struct PlacedJobs<'a> {
     nodes: Vec<Vec<u32>>,
     /// The storage of each I/O job.
     storage: Vec<Option<(Storage, BurstBuffer)>>,
+    /// The fidelity of simulations of several jobs.
+    pub fidelity: Fidelity,
 }
 
 impl<'a> PlacedJobs<'a> {
@@ -42,11 +45,6 @@ impl<'a> PlacedJobs<'a> {
                 "{} jobs: a study has 1 to {MOST_JOBS}",
                 jobs.len()
             )));
-        }
-        if options.fidelity == Fidelity::Flow && (jobs.len() > 1 || !is_io(&jobs[0])) {
-            return Err(StudyError::Machine(
-                "flows simulate one I/O job; simulate several jobs with packets".into(),
-            ));
         }
         let mut placer = options.placer(machine)?;
         let mut nodes = Vec::new();
@@ -64,11 +62,13 @@ impl<'a> PlacedJobs<'a> {
         let labels = JobLabels::new(names, &nodes, machine.nodes.len(), &idle.topology);
         idle.labels = Some(Arc::new(labels));
         let storage = storage_of(machine, jobs, options)?;
-        let placed = PlacedJobs { jobs, idle, machine, options, nodes, storage };
+        let fidelity = Fidelity::Packet;
+        let mut placed = PlacedJobs { jobs, idle, machine, options, nodes, storage, fidelity };
         let all: Vec<usize> = (0..jobs.len()).collect();
         let scenario = placed.scenario(&all, Generation::UntilOtherEnds, 0)?;
-        if let ([_], [_]) = (jobs, scenario.io.as_slice()) {
-            fabric_for(&scenario, options)?;
+        match (jobs, scenario.io.as_slice()) {
+            ([_], [_]) => drop(fabric_for(&scenario, options)?),
+            _ => placed.fidelity = fidelity_of(&scenario, options)?,
         }
         Ok(placed)
     }

@@ -1,0 +1,427 @@
+//! Several I/O jobs at once: the phases of each one after another, over the links that all share.
+//!
+//! Times in which all rates are steady are skipped: while the same phases run, the rate of each job is measured
+//! over windows, each with as many runs as are simulated of one long phase. When two windows in succession
+//! agree, or after some of them, all processes of a job advance by the stripes that it moves at this rate until
+//! the first phase is near its end, or another job starts. The runs under way stay as they are, so that
+//! convoys of processes remain.
+
+use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
+use super::calls::LoneCalls;
+use super::fabric::{Fabric, Resource, server_use};
+use super::runs::Runs;
+use super::transfers::{PhaseTransfers, Transfers, most_runs};
+use crate::io::{IoJob, PS_PER_SECOND};
+use crate::scenario::Scenario;
+use crate::study::{Progress, StudyError};
+use forebay_units::Time;
+use forebay_workload::ior::{Access, Action};
+use std::collections::BTreeMap;
+
+/// Difference of the rates of two windows up to which they are steady, and the windows after which they are
+/// said to be: convoys of processes form slowly.
+const STEADY: f64 = 0.01;
+const MOST_WINDOWS: u32 = 6;
+/// Stripes of each process that are simulated at the end of a phase, after a steady time.
+const LAST_STRIPES: f64 = 3.0;
+
+/// A job of which all phases were simulated.
+#[derive(Debug)]
+pub(crate) struct FlowJob {
+    pub phases: Vec<FlowPhase>,
+    /// End of its last phase, ps.
+    pub end: u64,
+    /// Time by which transfers took longer than alone, by the name of the resource, summed over
+    /// processes, ps.
+    pub waits: BTreeMap<&'static str, f64>,
+}
+
+/// A phase of a job.
+#[derive(Debug)]
+pub(crate) struct FlowPhase {
+    pub access: Access,
+    /// From the first open to the last close.
+    pub seconds: f64,
+    pub gbps: f64,
+    /// Name of the resource that limited the transfers for most of their time.
+    pub limit: &'static str,
+}
+
+/// A job under way.
+struct Job<'a> {
+    job: &'a IoJob,
+    calls: &'a [LoneCalls],
+    weight: f64,
+    /// Repetition and access of its phases, with the delay before each, ps.
+    steps: Vec<(u32, Access, u64)>,
+    /// Next phase, and the time at which it may begin, ps.
+    next: usize,
+    ready: u64,
+    current: Option<Current<'a>>,
+    ended: FlowJob,
+}
+
+/// A phase under way.
+struct Current<'a> {
+    begun: BegunPhase<'a>,
+    transfers: PhaseTransfers<'a>,
+    resolution: u64,
+}
+
+/// A window over which rates are measured while the same phases run.
+#[derive(Default)]
+struct Window {
+    /// Its number since the phases have been the same.
+    number: u32,
+    /// Runs that had ended at its begin.
+    runs: u64,
+    /// Time of its begin, ps, and the bytes that each job had moved.
+    begin: (u64, Vec<f64>),
+    /// Rate of each job in the window before, bytes per picosecond.
+    before: Vec<f64>,
+}
+
+/// The number of runs and all jobs of a simulation.
+pub(crate) struct FlowJobs {
+    pub jobs: Vec<FlowJob>,
+    pub runs: u64,
+}
+
+/// Simulates all I/O jobs of a scenario. `calls` has the lone calls of each job's nodes.
+///
+/// # Errors
+/// [`StudyError::Interrupted`] if `progress` ends the simulation.
+pub(crate) fn simulate_jobs(
+    scenario: &Scenario,
+    calls: &[Vec<LoneCalls>],
+    progress: Progress<'_>,
+) -> Result<FlowJobs, StudyError> {
+    let mut simulation = Simulation::new(scenario, calls);
+    while simulation.advance() {
+        let (now, done) = (simulation.fabric.now(), simulation.share_done());
+        if !progress(Time(now), done, simulation.runs()) {
+            return Err(StudyError::Interrupted);
+        }
+    }
+    let runs = simulation.runs();
+    Ok(FlowJobs { jobs: simulation.jobs.into_iter().map(|job| job.ended).collect(), runs })
+}
+
+/// The state of a simulation.
+struct Simulation<'a> {
+    fabric: Fabric,
+    jobs: Vec<Job<'a>>,
+    window: Window,
+    /// Runs of phases that have ended.
+    ended_runs: u64,
+}
+
+/// Numbers of the uses that a job makes of the servers.
+fn use_of(job: usize, access: Access) -> usize {
+    2 * job + usize::from(access == Access::Read)
+}
+
+/// The phases of a job.
+fn steps_of(job: &IoJob) -> Vec<(u32, Access, u64)> {
+    let (mut steps, mut delay) = (Vec::new(), 0);
+    for step in &job.steps {
+        match step.action {
+            Action::Delay(seconds) => delay = u64::from(seconds) * PS_PER_SECOND,
+            Action::Transfer(access) => {
+                steps.push((step.iteration, access, std::mem::take(&mut delay)));
+            }
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Most bytes that a process has under way: a server serves requests in the order of their arrival, so that
+/// processes that wait there share it in this proportion.
+fn bytes_in_flight(job: &IoJob) -> f64 {
+    let in_flight = u64::from(job.client.requests_in_flight.max(1)) * job.largest_request();
+    job.pattern.transfer_bytes().min(in_flight) as f64
+}
+
+impl<'a> Simulation<'a> {
+    fn new(scenario: &'a Scenario, calls: &'a [Vec<LoneCalls>]) -> Simulation<'a> {
+        assert_eq!(scenario.io.len(), calls.len(), "lone calls of other jobs");
+        let first = scenario.io.first().map_or(1.0, |job| bytes_in_flight(job));
+        let of_job = |(job, calls): (&'a std::sync::Arc<IoJob>, &'a Vec<LoneCalls>)| Job {
+            job,
+            calls,
+            weight: bytes_in_flight(job) / first,
+            steps: steps_of(job),
+            next: 0,
+            ready: job.start,
+            current: None,
+            ended: FlowJob { phases: Vec::new(), end: job.start, waits: BTreeMap::new() },
+        };
+        let jobs: Vec<Job<'a>> = scenario.io.iter().zip(calls).map(of_job).collect();
+        let mut uses = Vec::new();
+        for job in &jobs {
+            for access in [Access::Write, Access::Read] {
+                let has = job.steps.iter().any(|(_, of_step, _)| *of_step == access);
+                uses.push(match has {
+                    true => server_use(job.job, access, &transfers_alone(job.calls, access)),
+                    false => super::servers::ServerUse { parts: Vec::new(), flash: None },
+                });
+            }
+        }
+        let fabric = Fabric::new(&scenario.topology, &scenario.network, uses);
+        Simulation { fabric, jobs, window: Window::default(), ended_runs: 0 }
+    }
+
+    /// Goes to the next time at which something changes; `false` if all jobs have ended.
+    fn advance(&mut self) -> bool {
+        self.begin_phases();
+        let active = self.fabric.active_runs();
+        let Some(until) = self.next_begin() else {
+            assert!(active > 0 || self.jobs.iter().all(Job::has_ended), "a job that does not end");
+            if active == 0 {
+                return false;
+            }
+            self.end_runs(u64::MAX);
+            return true;
+        };
+        if until > self.fabric.now() {
+            self.end_runs(until);
+        }
+        for job in &mut self.jobs {
+            if let Some(current) = &mut job.current {
+                current.transfers.start_due(&mut self.fabric);
+            }
+        }
+        self.end_phases();
+        true
+    }
+
+    /// The next time at which a phase or a process begins.
+    fn next_begin(&self) -> Option<u64> {
+        self.jobs.iter().filter_map(Job::next_begin).min()
+    }
+
+    /// Begins the phases that are due.
+    fn begin_phases(&mut self) {
+        let now = self.fabric.now();
+        let is_due = |job: &Job<'_>| job.next_phase().is_some_and(|at| at <= now);
+        let due: Vec<usize> = (0..self.jobs.len()).filter(|job| is_due(&self.jobs[*job])).collect();
+        if due.is_empty() {
+            return;
+        }
+        let opened = due.iter().map(|&number| {
+            let Job { job, calls, steps, next, .. } = &self.jobs[number];
+            let (iteration, access, _) = steps[*next];
+            (*job, Runs::new(job, job.pattern.for_iteration(iteration), access), *calls)
+        });
+        let opened: Vec<_> = opened.collect();
+        let begun = BegunPhase::open_all(opened, now, &mut self.fabric);
+        for (number, begun) in due.into_iter().zip(begun) {
+            let job = &mut self.jobs[number];
+            let of_use = use_of(number, job.steps[job.next].1);
+            let (transfers, resolution) = begun.transfers(of_use, job.weight, &mut self.fabric);
+            job.next += 1;
+            job.current = Some(Current { begun, transfers, resolution });
+        }
+        self.set_resolution();
+        for job in &mut self.jobs {
+            if let Some(Current { begun, transfers, .. }) = &mut job.current
+                && transfers.is_new()
+            {
+                transfers.prepare(&begun.starts, &mut self.fabric);
+            }
+        }
+        self.window = self.first_window();
+    }
+
+    /// Rounds times as the phase under way with the shortest runs needs it.
+    fn set_resolution(&mut self) {
+        let of_jobs = self.jobs.iter().filter_map(|job| Some(job.current.as_ref()?.resolution));
+        if let Some(least) = of_jobs.min() {
+            self.fabric.links.transport.set_resolution(least);
+        }
+    }
+
+    /// Goes to the next ends of runs, or to the time `until`, ps.
+    fn end_runs(&mut self, until: u64) {
+        let ended = self.fabric.next_ends(until);
+        assert!(!ended.is_empty() || until != u64::MAX, "a run without a rate");
+        let mut of_jobs = vec![Vec::new(); self.jobs.len()];
+        for flow in ended {
+            of_jobs[self.fabric.owner(flow).job as usize].push(flow);
+        }
+        let mut ranks = Vec::with_capacity(self.jobs.len());
+        for (job, flows) in self.jobs.iter_mut().zip(of_jobs) {
+            ranks.push(match &mut job.current {
+                Some(current) => current.transfers.end_runs(&flows, &mut self.fabric),
+                None => Vec::new(),
+            });
+        }
+        for (job, ranks) in self.jobs.iter_mut().zip(ranks) {
+            if let Some(current) = &mut job.current {
+                current.transfers.start_next(&ranks, &mut self.fabric);
+            }
+        }
+        self.end_phases();
+        self.skip_steady_time();
+    }
+
+    /// Ends the phases whose processes have all ended.
+    fn end_phases(&mut self) {
+        let mut has_changed = false;
+        for job in &mut self.jobs {
+            if let Some(current) = job.current.take_if(|current| current.transfers.is_done()) {
+                self.ended_runs += current.transfers.ended_runs();
+                job.end_phase(current, &mut self.fabric);
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            self.set_resolution();
+            self.window = self.first_window();
+        }
+    }
+
+    fn runs(&self) -> u64 {
+        let current = self.jobs.iter().filter_map(|job| job.current.as_ref());
+        self.ended_runs + current.map(|current| current.transfers.ended_runs()).sum::<u64>()
+    }
+
+    /// The first window from now on.
+    fn first_window(&self) -> Window {
+        let begin = (self.fabric.now(), self.moved());
+        Window { number: 0, runs: self.runs(), begin, before: Vec::new() }
+    }
+
+    /// Bytes that the phase under way of each job has moved.
+    fn moved(&self) -> Vec<f64> {
+        let of_job = |job: &Job<'_>| {
+            job.current.as_ref().map_or(0.0, |current| current.transfers.moved(&self.fabric))
+        };
+        self.jobs.iter().map(of_job).collect()
+    }
+
+    /// Skips a time in which rates are steady, after enough runs with the same phases.
+    fn skip_steady_time(&mut self) {
+        let tasks = self.jobs.iter().filter(|job| job.current.is_some());
+        let most = most_runs(tasks.map(|job| job.job.tasks()).sum());
+        let passed = (self.fabric.now() - self.window.begin.0) as f64;
+        if self.runs() - self.window.runs < most || passed <= 0.0 {
+            return;
+        }
+        let waits = |job: &Job<'_>| {
+            job.current.as_ref().is_some_and(|current| current.transfers.next_start().is_some())
+        };
+        if self.jobs.iter().any(waits) {
+            self.window = self.first_window();
+            return;
+        }
+        let rate = |(now, then): (f64, &f64)| (now - then) / passed;
+        let rates: Vec<f64> =
+            self.moved().into_iter().zip(&self.window.begin.1).map(rate).collect();
+        let next =
+            Window { number: self.window.number + 1, before: rates.clone(), ..self.first_window() };
+        let last = std::mem::replace(&mut self.window, next);
+        let is_same = |(now, then): (&f64, &f64)| (now - then).abs() <= STEADY * now;
+        let is_steady = !last.before.is_empty() && rates.iter().zip(&last.before).all(is_same);
+        let time = self.steady_time(&rates);
+        // Shorter times are simulated as fast.
+        if !(is_steady || last.number + 1 >= MOST_WINDOWS) || time < passed {
+            return;
+        }
+        self.fabric.skip(time as u64);
+        for (job, rate) in self.jobs.iter_mut().zip(rates) {
+            if let Some(current) = &mut job.current {
+                current.transfers.skip(rate * time);
+            }
+        }
+        self.window = self.first_window();
+    }
+
+    /// Time, ps, until the first phase is near its end at these rates, or the next one begins.
+    fn steady_time(&self, rates: &[f64]) -> f64 {
+        let until = self.next_begin().map_or(f64::INFINITY, |at| (at - self.fabric.now()) as f64);
+        let of_job = |(job, rate): (&Job<'_>, &f64)| {
+            let transfers = &job.current.as_ref()?.transfers;
+            let left = transfers.bytes_left() - LAST_STRIPES * transfers.bytes_of_stripes();
+            Some(left.max(0.0) / rate.max(f64::MIN_POSITIVE))
+        };
+        self.jobs.iter().zip(rates).filter_map(of_job).fold(until, f64::min)
+    }
+
+    /// Share of the phases of all jobs that have ended.
+    fn share_done(&self) -> f64 {
+        let all: usize = self.jobs.iter().map(|job| job.steps.len()).sum();
+        let ended: usize = self.jobs.iter().map(|job| job.ended.phases.len()).sum();
+        ended as f64 / all.max(1) as f64
+    }
+}
+
+impl Job<'_> {
+    fn has_ended(&self) -> bool {
+        self.current.is_none() && self.next == self.steps.len()
+    }
+
+    /// The time at which its next phase begins, if none is under way, ps.
+    fn next_phase(&self) -> Option<u64> {
+        let (_, _, delay) = self.steps.get(self.next)?;
+        self.current.is_none().then_some(self.ready + delay)
+    }
+
+    /// The next time at which its next phase or one of its processes begins.
+    fn next_begin(&self) -> Option<u64> {
+        match &self.current {
+            Some(current) => current.transfers.next_start(),
+            None => self.next_phase(),
+        }
+    }
+
+    /// Ends a phase.
+    fn end_phase(&mut self, current: Current<'_>, fabric: &mut Fabric) {
+        let Current { begun, transfers, .. } = current;
+        let (transfers, _) = transfers.into_result();
+        let times = begun.times(&transfers, fabric);
+        let seconds = (times.closes.1 - times.begin) as f64 / PS_PER_SECOND as f64;
+        let bytes = job_bytes(self.job);
+        self.count_waits(&transfers);
+        self.ready = times.closes.1;
+        self.ended.end = self.ready;
+        self.ended.phases.push(FlowPhase {
+            access: begun.runs.access,
+            seconds,
+            gbps: bytes / 1e9 / seconds.max(f64::MIN_POSITIVE),
+            limit: limit_of(&transfers),
+        });
+    }
+
+    /// Adds the waits of a phase; those of steady times that were skipped are as those simulated.
+    fn count_waits(&mut self, transfers: &Transfers) {
+        let simulated: u64 = transfers.ranks.iter().map(|rank| rank.bytes).sum();
+        let scale = job_bytes(self.job) / simulated.max(1) as f64;
+        for (resource, waited) in &transfers.waited {
+            let name = match resource {
+                None | Some(Resource::Client) => "client",
+                Some(Resource::Server) => "server",
+                Some(Resource::Lock) => "lock",
+                Some(Resource::Ssd) => "flash",
+                Some(
+                    Resource::NodeLink
+                    | Resource::LocalLink
+                    | Resource::GlobalLink
+                    | Resource::Router,
+                ) => "network",
+            };
+            *self.ended.waits.entry(name).or_default() += waited * scale;
+        }
+    }
+}
+
+/// The name of the resource that limited transfers for most of their time.
+fn limit_of(transfers: &Transfers) -> &'static str {
+    let mut times: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for (resource, time) in &transfers.bottlenecks {
+        *times.entry(resource.map_or("client", Resource::name)).or_default() += time;
+    }
+    let longest = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    longest.map_or("client", |(name, _)| name)
+}
