@@ -24,6 +24,6 @@ pub use batch::{BatchOptions, parse_duration};
 pub use configuration::{Configuration, StageTime};
 pub use error::PlanError;
 pub use job::{Job, checkpoint_arguments};
-pub use pool::{MeasuredRates, NodeRates, PoolDescription};
+pub use pool::{MeasuredRates, NodeRates, PoolDescription, RateSpreads};
 pub use staging::{MoverRates, ParallelRates, Staging, TargetRates};
 pub use system::{PfsRates, System};

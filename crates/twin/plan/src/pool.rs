@@ -22,10 +22,16 @@ pub struct MeasuredRates {
     pub host: String,
     /// Bytes of each measurement.
     pub bytes: u64,
+    /// Repetitions of each measurement, of which the rates are medians.
+    #[serde(default = "once")]
+    pub repetitions: u32,
     /// Writing to the parallel file system, with the sync.
     pub pfs_write: u64,
     /// Reading from it.
     pub pfs_read: u64,
+    /// Spread of the repetitions of both; `None`: not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pfs_spread: Option<[f64; 2]>,
     /// Storage nodes.
     #[serde(rename = "node")]
     pub nodes: Vec<NodeRates>,
@@ -53,6 +59,29 @@ pub struct NodeRates {
     pub stage_in_seconds: f64,
     /// Time of such a stage-out besides that of its data, seconds.
     pub stage_out_seconds: f64,
+    /// Spread of the repetitions of each rate; `None`: not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<RateSpreads>,
+}
+
+/// Greatest less least of the repetitions of each rate, as a share of the median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateSpreads {
+    /// Of [`NodeRates::send`].
+    pub send: f64,
+    /// Of [`NodeRates::write`].
+    pub write: f64,
+    /// Of [`NodeRates::read`].
+    pub read: f64,
+    /// Of [`NodeRates::stage_in`].
+    pub stage_in: f64,
+    /// Of [`NodeRates::stage_out`].
+    pub stage_out: f64,
+}
+
+fn once() -> u32 {
+    1
 }
 
 impl NodeRates {
@@ -88,6 +117,31 @@ impl MeasuredRates {
             )));
         }
         Ok(self)
+    }
+
+    /// The rate whose repetitions differ most, by its name, and its spread; `None` where none is recorded.
+    pub fn greatest_spread(&self) -> Option<(String, f64)> {
+        let [write, read] = self.pfs_spread.unwrap_or_default();
+        let of_pfs = [("write", write), ("read", read)];
+        let mut all: Vec<(String, f64)> = of_pfs
+            .into_iter()
+            .filter(|_| self.pfs_spread.is_some())
+            .map(|(name, spread)| (format!("{name} of the parallel file system"), spread))
+            .collect();
+        for node in &self.nodes {
+            let Some(of) = node.spread else { continue };
+            let each = [
+                ("send", of.send),
+                ("write", of.write),
+                ("read", of.read),
+                ("stage_in", of.stage_in),
+                ("stage_out", of.stage_out),
+            ];
+            all.extend(
+                each.map(|(name, spread)| (format!("{name} of node {}", node.name), spread)),
+            );
+        }
+        all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// The rate of a link: the slowest at which a node on another host took data. If all nodes are local,
@@ -324,6 +378,7 @@ mod tests {
             stage_out: 70_000_000,
             stage_in_seconds: 0.1,
             stage_out_seconds: 0.2,
+            spread: None,
         };
         PoolDescription {
             name: "flash".into(),
@@ -343,8 +398,10 @@ mod tests {
                 pool: "flash".into(),
                 host: "n1".into(),
                 bytes: 64 << 20,
+                repetitions: 1,
                 pfs_write: 400_000_000,
                 pfs_read: 500_000_000,
+                pfs_spread: None,
                 nodes: vec![
                     rates("n1", true, 3_000_000_000, 50_000_000),
                     rates("n2", false, 100_000_000, 60_000_000),

@@ -9,6 +9,7 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_daemon::config::selected_file;
 use forebay_units::Bytes;
+use forebay_units::human::percent;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -52,6 +53,13 @@ pub(super) fn run(args: MeasureArgs) -> Result<(), Failure> {
     let mut terminal = Terminal::default();
     let measurement = Measurement { pool: &pool, directory: &directory, bytes: args.size.0 };
     let rates = measurement.run(&mut terminal)?;
+    if let Some((rate, spread)) = rates.greatest_spread() {
+        print_stderr(format_args!(
+            "each rate is the median of {} measurements; those of {rate} differ most, by {}",
+            rates.repetitions,
+            percent(spread)
+        ));
+    }
     let text = toml::to_string(&rates)
         .map_err(|error| Failure::Failed(format!("the rates as TOML: {error}")))?;
     match &args.out {
@@ -65,5 +73,33 @@ pub(super) fn run(args: MeasureArgs) -> Result<(), Failure> {
             ));
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+mod tests {
+    use forebay_plan::MeasuredRates;
+
+    const OLD: &str = "pool = \"flash\"\nhost = \"n1\"\nbytes = 1000\npfs_write = 5\npfs_read = 6\n\
+        [[node]]\nname = \"n1\"\nis_local = true\nsend = 1\nwrite = 2\nread = 3\nstage_in = 4\n\
+        stage_out = 5\nstage_in_seconds = 0.1\nstage_out_seconds = 0.2\n";
+
+    #[test]
+    fn rates_without_repetitions_are_read() {
+        let rates: MeasuredRates = toml::from_str(OLD).unwrap();
+        assert_eq!((rates.repetitions, rates.greatest_spread()), (1, None));
+        assert!(rates.check().is_ok());
+    }
+
+    #[test]
+    fn spreads_are_written_and_read() {
+        let spread = "[node.spread]\nsend = 0.1\nwrite = 0.4\nread = 0.2\nstage_in = 0.0\n\
+            stage_out = 0.3\n";
+        let text = format!("repetitions = 3\npfs_spread = [0.1, 0.2]\n{OLD}{spread}");
+        let rates: MeasuredRates = toml::from_str(&text).unwrap();
+        assert_eq!(rates.greatest_spread(), Some(("write of node n1".into(), 0.4)));
+        let again: MeasuredRates = toml::from_str(&toml::to_string(&rates).unwrap()).unwrap();
+        assert_eq!(again, rates);
     }
 }

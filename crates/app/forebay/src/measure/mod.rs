@@ -2,6 +2,7 @@
 //! read, and so is a directory of the parallel file system.
 
 mod probe;
+mod repeated;
 
 pub use probe::{ProbeRates, probe};
 
@@ -14,9 +15,10 @@ use forebay_job::{
     OnFailure, PoolHandle, PoolSelection, RunError, RunOptions, pool_status, run_job, stage_now,
 };
 use forebay_job_script::{Access, AccessMode, Capacity, Direction, InstanceRef, Stage, StageKind};
-use forebay_plan::{MeasuredRates, NodeRates};
+use forebay_plan::{MeasuredRates, NodeRates, RateSpreads};
 use forebay_units::Bytes;
 use forebay_units::human::counted;
+use repeated::{REPETITIONS, Repeated};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -25,8 +27,8 @@ use std::time::Instant;
 /// Rates of instances by name.
 type Measured = BTreeMap<String, (ProbeRates, Stages)>;
 
-/// Rate, bytes per second, and time without data, seconds, of a stage-in and of a stage-out.
-type Stages = ((u64, f64), (u64, f64));
+/// A stage-in, and a stage-out.
+type Stages = (Repeated, Repeated);
 
 /// Storage nodes that are measured at most.
 const MOST_NODES: usize = 64;
@@ -100,8 +102,10 @@ impl Measurement<'_> {
             nodes,
             host,
             bytes,
-            pfs_write: pfs.write,
-            pfs_read: pfs.read,
+            repetitions: REPETITIONS,
+            pfs_write: pfs.write.rate,
+            pfs_read: pfs.read.rate,
+            pfs_spread: Some([pfs.write.spread, pfs.read.spread]),
         };
         rates.check().map_err(|error| Failure::Failed(error.to_string()))
     }
@@ -194,11 +198,7 @@ impl Measurement<'_> {
                     Ok((staged(Direction::In, &source)?, staged(Direction::Out, &copy)?))
                 })
         };
-        let both = timed(probe::lesser(bytes)).and_then(|less| Ok((less, timed(bytes)?)));
-        let outcome = both.map(|(less, all)| {
-            let rate = |less, all| probe::rate_between(bytes, less, all);
-            (rate(less.0, all.0), rate(less.1, all.1))
-        });
+        let outcome = repeat_stages(bytes, &mut timed);
         let _ = std::fs::remove_file(&source);
         let _ = std::fs::remove_file(&copy);
         outcome
@@ -219,6 +219,23 @@ impl Measurement<'_> {
             .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         Ok(path)
     }
+}
+
+/// Rates of stages, of which `timed` gives the seconds of a stage-in and a stage-out of so many bytes.
+fn repeat_stages(
+    bytes: u64,
+    timed: &mut dyn FnMut(u64) -> Result<(f64, f64), Failure>,
+) -> Result<Stages, Failure> {
+    let (mut into, mut out) = (Vec::new(), Vec::new());
+    for _ in 0..REPETITIONS {
+        let (less, all) = (timed(probe::lesser(bytes))?, timed(bytes)?);
+        into.push(probe::rate_between(bytes, less.0, all.0));
+        out.push(probe::rate_between(bytes, less.1, all.1));
+    }
+    let of = |found: &[(u64, f64)]| {
+        Repeated::of(found).unwrap_or_else(|| unreachable!("at least one repetition"))
+    };
+    Ok((of(&into), of(&out)))
 }
 
 /// Measures the instances that are mounted for the calling job, and writes their rates to `out`.
@@ -251,13 +268,20 @@ fn of_nodes(status: &Status, measured: &Measured, host: &str) -> Vec<NodeRates> 
         found.entry(name.clone()).or_insert_with(|| NodeRates {
             is_local: name == host,
             name,
-            send: rates.send,
-            write: rates.write,
-            read: rates.read,
-            stage_in: stages.0.0,
-            stage_out: stages.1.0,
-            stage_in_seconds: stages.0.1,
-            stage_out_seconds: stages.1.1,
+            send: rates.send.rate,
+            write: rates.write.rate,
+            read: rates.read.rate,
+            stage_in: stages.0.rate,
+            stage_out: stages.1.rate,
+            stage_in_seconds: stages.0.seconds,
+            stage_out_seconds: stages.1.seconds,
+            spread: Some(RateSpreads {
+                send: rates.send.spread,
+                write: rates.write.spread,
+                read: rates.read.spread,
+                stage_in: stages.0.spread,
+                stage_out: stages.1.spread,
+            }),
         });
     }
     found.into_values().collect()

@@ -1,8 +1,10 @@
 //! Rates of a directory: some threads write a file each, sync it, and read it.
 //!
 //! Each rate is that of the bytes by which one of two measurements is larger than the other, so that times
-//! that do not depend on the amount of data, such as those of opens, have no effect.
+//! that do not depend on the amount of data, such as those of opens, have no effect. It is the median of
+//! several such pairs.
 
+use super::repeated::{REPETITIONS, Repeated};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, remove_file};
@@ -15,15 +17,15 @@ const THREADS: u64 = 4;
 /// Bytes of a call.
 const CALL: usize = 1 << 20;
 
-/// Rates of a directory, bytes per second.
+/// Rates of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeRates {
     /// Until all writes have returned.
-    pub send: u64,
+    pub send: Repeated,
     /// Until all data are synced.
-    pub write: u64,
+    pub write: Repeated,
     /// Reading the data back.
-    pub read: u64,
+    pub read: Repeated,
 }
 
 /// Measures a directory with `bytes` in total, in files that are removed afterwards.
@@ -42,9 +44,18 @@ pub fn probe(directory: &Path, bytes: u64) -> io::Result<ProbeRates> {
     };
     // Connections are made and their windows grow before the measurements.
     timed(THREADS * CALL as u64)?;
-    let (less, all) = (timed(lesser(bytes))?, timed(bytes)?);
-    let rate = |of: fn(&Seconds) -> f64| rate_between(bytes, of(&less), of(&all)).0;
-    Ok(ProbeRates { send: rate(|t| t.send), write: rate(|t| t.write), read: rate(|t| t.read) })
+    let mut found: [Vec<(u64, f64)>; 3] = Default::default();
+    // Smaller and larger amounts by turns, so that a load that comes or goes affects both.
+    for _ in 0..REPETITIONS {
+        let (less, all) = (timed(lesser(bytes))?, timed(bytes)?);
+        let pairs = [(less.send, all.send), (less.write, all.write), (less.read, all.read)];
+        for (of_rate, (less, all)) in found.iter_mut().zip(pairs) {
+            of_rate.push(rate_between(bytes, less, all));
+        }
+    }
+    let [send, write, read] = found
+        .map(|all| Repeated::of(&all).unwrap_or_else(|| unreachable!("at least one repetition")));
+    Ok(ProbeRates { send, write, read })
 }
 
 /// Bytes of the smaller measurement that goes with one of `bytes`.
@@ -145,7 +156,8 @@ mod tests {
     fn probe_measures_a_directory_and_leaves_nothing_in_it() {
         let directory = tempfile::tempdir().unwrap();
         let rates = probe(directory.path(), 8 << 20).unwrap();
-        assert!(rates.send > 0 && rates.write > 0 && rates.read > 0, "{rates:?}");
+        let all = [rates.send, rates.write, rates.read];
+        assert!(all.iter().all(|one| one.rate > 0 && one.spread >= 0.0), "{rates:?}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
         assert!(probe(&directory.path().join("absent"), 1).is_err());
     }
