@@ -11,8 +11,9 @@
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
 # make bench  the simulator's speed; the buffer's speed, compared with the underlying file system
-#             and with GlusterFS; the speed of staging, compared with the disk alone; the speed of
-#             MPI-IO through the log, compared with plain MPI-IO
+#             and with GlusterFS; programs with many small operations on the mount, on libfuse's
+#             passthrough_ll and on the local file system; the speed of staging, compared with
+#             the disk alone; the speed of MPI-IO through the log, compared with plain MPI-IO
 
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -74,6 +75,7 @@ bench:
 	cargo bench --package forebay-plan --bench plan
 	cargo bench --package forebay-client --bench buffer
 	cargo bench --package forebay-client --bench small_requests
+	cargo bench --package forebay-client --bench mounts
 	cargo bench --package forebay-stage --bench staging
 	cargo bench --package forebay-control --bench controller
 	cargo bench --package forebay-mpiio-log --bench log

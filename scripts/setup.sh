@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing dependencies on Debian or Ubuntu.
 #   scripts/setup.sh build   a C linker, Rust, and FUSE's mount helper
-#   scripts/setup.sh bench   the same, and GlusterFS for comparison, if available
+#   scripts/setup.sh bench   the same, and for comparison, if available: GlusterFS, libfuse's example
+#                            file system, and programs that run on mounts
 #   scripts/setup.sh test    the same as `build`; Chromium, for the tests of reports; and programs
 #                            that the tests run on mounts and between hosts, Slurm and MPI among them
 #   scripts/setup.sh slurm   the same as `build`, and Slurm
@@ -167,6 +168,20 @@ want_glusterfs() {
         say "GlusterFS is not available; the comparison is skipped"
 }
 
+# Programs that run on mounts, and libfuse's example file system. Without one the benchmarks skip it.
+want_mount_programs() {
+    local missing=() program
+    for program in dbench bonnie++ git make pkg-config; do
+        command -v "$program" >/dev/null || missing+=("$program")
+    done
+    compgen -G '/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c*' >/dev/null ||
+        missing+=(libfuse3-dev)
+    [ ${#missing[@]} -eq 0 ] && return
+    for program in "${missing[@]}"; do
+        (apt_install "$program") || say "$program is not available; its comparison is skipped"
+    done
+}
+
 case "${1:-}" in
 build)
     need_linker
@@ -178,6 +193,7 @@ bench)
     need_rust
     command -v fusermount3 >/dev/null || apt_install fuse3
     want_glusterfs
+    want_mount_programs
     want_mpi
     ;;
 test)
