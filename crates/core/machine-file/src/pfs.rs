@@ -58,8 +58,8 @@ pub struct Lustre {
     pub target_channels: u32,
     /// Latency of a command, in addition to its transfer time.
     pub target_latency: Time,
-    /// Time to call back the locks that other clients hold on the extent of a request: messages to
-    /// and from them, and the flush of their data.
+    /// Time of the messages to and from the clients that hold locks on the extent of a request, when
+    /// these are called back; without the time until their data are on disk.
     pub lock_callback: Time,
     /// Metadata servers; files are distributed over them.
     pub metadata_servers: u32,

@@ -10,7 +10,7 @@ use forebay_machine::study::{
 use forebay_workload::ior::Ior;
 use toy_lustre::machine_with;
 
-/// One target of 1 GB/s and 1,000 commands a second; a storage node that writes 500 MB/s and reads 1 GB/s.
+/// One target of 1 GB/s, with four channels that take 4 ms for a command; a storage node that writes 500 MB/s and reads 1 GB/s.
 const SLOW: [(&str, &str); 7] = [
     ("pfs.lustre.target_write_iops", "1000"),
     ("pfs.lustre.lock_callback", "0 ms"),
@@ -22,6 +22,8 @@ const SLOW: [(&str, &str); 7] = [
 ];
 /// 16 MiB of each process, 64 KiB after those of the others.
 const STRIDED: &str = "-a MPIIO -w -t 64k -b 64k -s 256";
+/// Time that this takes without a log, s.
+const PLAIN: f64 = 512.0 * 4.02e-3;
 
 fn ior(line: &str) -> Ior {
     let words: Vec<String> = line.split_whitespace().map(String::from).collect();
@@ -53,8 +55,9 @@ fn assert_near(found: f64, by_hand: f64, percent: f64, what: &str) {
     assert!(error.abs() < percent, "{what}: {found}, by hand {by_hand}: {error:+.1}%");
 }
 
-/// 1,024 requests of 64 KiB at 1,000 a second take 1.024 s. The logs have 64 MiB, written at 500 MB/s in
-/// 134 ms, read at 1 GB/s in 67 ms, and written to the target at 1 GB/s in 67 ms.
+/// 1,024 requests of 64 KiB, two of each node in turn, which call the lock of the other node back and wait until
+/// its two are on disk: 512 turns of 4.02 ms. The logs have 64 MiB, written at 500 MB/s in 134 ms, read at
+/// 1 GB/s in 67 ms, and written to the target at 1 GB/s in 67 ms, with one or two callbacks.
 #[test]
 fn gain_of_strided_writes_is_that_calculated_by_hand() {
     let bytes = f64::from(64 << 20);
@@ -62,12 +65,12 @@ fn gain_of_strided_writes_is_that_calculated_by_hand() {
     for fidelity in [Fidelity::Packet, Fidelity::Flow] {
         let name = fidelity.name();
         let found = logged(&[], LogFlush::Close, fidelity, STRIDED);
-        assert_near(found.plain_seconds, 1.024, 5.0, &format!("{name}, plain"));
+        assert_near(found.plain_seconds, PLAIN, 5.0, &format!("{name}, plain"));
         let parts = [&found.log, &found.log_read, &found.file_write].map(|p| p.as_ref().unwrap());
         for (part, by_hand) in parts.iter().zip([log, read, write]) {
-            assert_near(part.seconds, by_hand, 12.0, &format!("{name}, {}", part.access));
+            assert_near(part.seconds, by_hand, 15.0, &format!("{name}, {}", part.access));
         }
-        assert_near(found.gain, 1.024 / (log + read + write), 10.0, &format!("{name}, gain"));
+        assert_near(found.gain, PLAIN / (log + read + write), 10.0, &format!("{name}, gain"));
         assert_eq!(found.seconds, parts.iter().map(|part| part.seconds).sum::<f64>());
         assert_eq!((found.seconds, false), (found.complete_seconds, found.past_log));
         // A record has a head of 56 bytes. A process writes 16 MiB, its part of the file, at once.
@@ -83,7 +86,7 @@ fn gain_of_strided_writes_is_that_calculated_by_hand() {
 fn program_waits_for_the_log_alone_if_that_is_applied_later() {
     let close = logged(&[], LogFlush::Close, Fidelity::Packet, STRIDED);
     let background = logged(&[], LogFlush::Background, Fidelity::Packet, STRIDED);
-    assert_near(background.gain, 1.024 / 0.134, 12.0, "background");
+    assert_near(background.gain, PLAIN / 0.134, 12.0, "background");
     assert_eq!(background.complete_seconds, close.complete_seconds);
     let later = logged(&[], LogFlush::StageOut, Fidelity::Packet, STRIDED);
     assert_near(later.seconds, background.seconds, 1.0, "stage-out");

@@ -18,6 +18,8 @@ pub(super) struct LockTimes {
     pub hold: f64,
     /// Additional time after a write of another node, ps.
     pub handover: f64,
+    /// Further time if the lock called back is that of the write just before, ps.
+    pub flush: f64,
     /// Bytes of one request.
     pub piece: f64,
     /// Requests for which the lock is handed over once: those of one call that are at the object
@@ -28,10 +30,17 @@ pub(super) struct LockTimes {
 }
 
 impl LockTimes {
+    /// Time of a hand-over at an object to which several nodes write, ps. The lock called back is that of a
+    /// neighbour in the file; of `nodes` in random order it is the one that wrote just before with a
+    /// probability of 1 / (nodes - 1).
+    fn handover(&self, nodes: usize) -> f64 {
+        self.handover + self.flush / (nodes.max(2) - 1) as f64
+    }
+
     /// Bytes per second that an object takes if a share `handovers` of its writes follows one of
-    /// another node.
-    fn rate(&self, handovers: f64) -> f64 {
-        let time = self.hold + handovers * self.handover;
+    /// another of `nodes`.
+    fn rate(&self, handovers: f64, nodes: usize) -> f64 {
+        let time = self.hold + handovers * self.handover(nodes);
         self.piece * PS_PER_SECOND as f64 / time.max(1.0)
     }
 }
@@ -58,6 +67,14 @@ struct Object {
 }
 
 impl Object {
+    /// Nodes of the writers.
+    fn nodes(&self) -> usize {
+        let mut nodes: Vec<u32> = self.writers.iter().map(|writer| writer.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.len()
+    }
+
     /// Share of the writers that had to call locks back.
     fn callbacks(&self) -> f64 {
         let called_back = self.writers.iter().filter(|writer| writer.called_back).count();
@@ -105,15 +122,20 @@ impl Objects {
         add_link: impl FnOnce(f64) -> LinkId,
     ) -> (LinkId, f64) {
         let object = self.objects.entry(key).or_insert_with(|| {
-            let link = add_link(self.times.rate(0.0));
+            let link = add_link(self.times.rate(0.0, 1));
             Object { link, writers: Vec::new(), last_writer: node }
         });
         let is_handed_over = match self.times.extents {
-            true => self.extent_locks.enqueue((key.0, key.1), node, extent, true),
+            true => self.extent_locks.enqueue((key.0, key.1), node, extent, true).is_some(),
             false => object.last_writer != node,
         };
         object.last_writer = node;
-        (object.link, if is_handed_over { self.times.handover } else { 0.0 })
+        let wait = match is_handed_over {
+            true if self.times.flush > 0.0 => self.times.handover(object.nodes() + 1),
+            true => self.times.handover,
+            false => 0.0,
+        };
+        (object.link, wait)
     }
 
     /// A flow has begun to write.
@@ -141,10 +163,11 @@ impl Objects {
         let object = self.object(key);
         let handovers = if times.extents { object.callbacks() } else { object.handovers() };
         let handovers = handovers / times.batch;
-        transport.set_capacity(object.link, times.rate(handovers));
+        let nodes = if times.flush > 0.0 { object.nodes() } else { 1 };
+        transport.set_capacity(object.link, times.rate(handovers, nodes));
         for writer in &object.writers {
             let (bytes, alone) = writer.transfer;
-            let waited = bytes / times.piece * handovers * times.handover;
+            let waited = bytes / times.piece * handovers * times.handover(nodes);
             let with_handovers = bytes * PS_PER_SECOND as f64 / (alone + waited);
             let cap = if handovers > 0.0 { with_handovers.min(writer.cap) } else { writer.cap };
             transport.set_cap(writer.flow, cap);
@@ -158,8 +181,14 @@ mod tests {
     use forebay_flow::FlowSpec;
 
     fn objects() -> (Objects, Transport, Vec<FlowId>) {
-        let times =
-            LockTimes { hold: 50e6, handover: 400e6, piece: 65_536.0, batch: 1.0, extents: false };
+        let times = LockTimes {
+            hold: 50e6,
+            handover: 400e6,
+            flush: 0.0,
+            piece: 65_536.0,
+            batch: 1.0,
+            extents: false,
+        };
         let mut transport = Transport::new(1);
         let spec = FlowSpec { count: 1, weight: 1.0, cap: 1e9, path: &[] };
         let flows = (0..4).map(|_| transport.start(spec, 1.0)).collect();
@@ -187,6 +216,16 @@ mod tests {
         assert!((transport.solver().capacity(link) / 145.6355e6 - 1.0).abs() < 1e-6);
         objects.remove(&[(key, flows[0])], &mut transport);
         assert!((transport.solver().capacity(link) / 1.31072e9 - 1.0).abs() < 1e-9);
+    }
+
+    /// Two messages of 40 us, and 1 ms until a write is on disk: of two nodes each waits for that of the
+    /// other, of eleven for a tenth of it on average.
+    #[test]
+    fn writers_wait_for_the_disk_if_the_lock_is_that_of_the_write_before() {
+        let times = LockTimes { handover: 40e6, flush: 1e9, ..objects().0.times };
+        assert_eq!([2, 3, 11].map(|nodes| times.handover(nodes)), [1_040e6, 540e6, 140e6]);
+        // 64 KiB in 50 us and a hand-over.
+        assert!((times.rate(1.0, 11) / (65_536.0 / 190e-6) - 1.0).abs() < 1e-9);
     }
 
     /// Two of node 7 and two of node 8: of the 12 ordered pairs, 4 are of one node.

@@ -10,7 +10,6 @@ use super::runs::Run;
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use crate::storage::{DataPath, PathKind};
 use forebay_flow::LinkId;
-use forebay_units::Bytes;
 use forebay_workload::ior::Access;
 
 /// The largest request of the transfers of a phase.
@@ -79,7 +78,8 @@ impl<'a> PhaseLinks<'a> {
             server_parts: server_parts(job, access, &rates, (piece.bytes, slowest_call(lone))),
             lock_times: LockTimes {
                 hold: rates.lock_hold as f64,
-                handover: job.burst_buffer.handover_time(Bytes(piece.bytes)).0 as f64,
+                handover: rates.handover as f64,
+                flush: rates.flush as f64,
                 piece: piece.bytes as f64,
                 batch: match job.storage.is_parallel() {
                     true => requests_of_run,

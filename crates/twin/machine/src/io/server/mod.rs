@@ -2,6 +2,7 @@
 
 mod flusher;
 mod layout;
+mod locking;
 mod node;
 mod page_cache;
 mod paths;

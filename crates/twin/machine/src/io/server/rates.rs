@@ -19,6 +19,11 @@ pub(crate) struct ServerRates {
     pub flash: f64,
     /// Time for which a write holds the lock of its object, without a hand-over.
     pub lock_hold: u64,
+    /// Additional time for which it does after a write of another node of the same size.
+    pub handover: u64,
+    /// On a parallel file system, time for which that takes longer if the lock called back is that of the
+    /// write just before, which is not on disk yet.
+    pub flush: u64,
 }
 
 impl ServerRates {
@@ -36,7 +41,19 @@ impl ServerRates {
             data_path: make.data_rate.0 as f64,
             flash: per_second(time_on_flash(make, &extent, access)),
             lock_hold,
+            handover: make.handover_time(Bytes(bytes)).0,
+            flush: flush(job, extent),
         }
+    }
+}
+
+/// Time from the first message of a callback until a write of an extent that began then is on disk, ps.
+fn flush(job: &IoJob, extent: Extent) -> u64 {
+    let make = &job.burst_buffer;
+    let on_disk = Ssd::new(make).submit_all(extent.commands(make), true, 0).at;
+    match job.storage.is_parallel() {
+        true => on_disk.saturating_sub(make.lock_handover.0 / 2),
+        false => 0,
     }
 }
 

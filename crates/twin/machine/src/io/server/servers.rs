@@ -1,5 +1,5 @@
 //! The servers of one group, and the life of a request at them: dispatch, a thread, the data path,
-//! locks, flash, the reply.
+//! locks (`locking.rs`), flash, the reply.
 
 use super::flusher::Flushes;
 use super::node::{Path, Server};
@@ -31,7 +31,7 @@ pub(crate) struct Servers {
     /// Number in the storage of each of them.
     pub(super) path_numbers: Vec<u32>,
     /// Locks of the clients of a parallel file system.
-    extent_locks: ExtentLocks,
+    pub(super) extent_locks: ExtentLocks,
     pub(super) requests: RequestTable,
     pub(super) flushes: Flushes,
     /// Writes whose data are in flight, by tag.
@@ -272,66 +272,7 @@ impl Servers {
         io.send(node, request.client, PacketKind::Reply(kind), bytes, request.tag);
     }
 
-    pub(super) fn lock_object(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
-        let request = self.requests.get(index);
-        let is_write = request.kind == RequestKind::Write;
-        let locks = &mut self.servers[request.server as usize].locks;
-        if locks.acquire(request.object, index, is_write, io.now()) {
-            self.use_lock(index, io);
-        }
-    }
-
-    /// A request has its object's lock. A read releases it and goes to flash. A write holds it while
-    /// its thread copies the data into the page cache: longer after a write of another client, and, to
-    /// a shared file, until blocks that it covers partly have been read.
-    fn use_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
-        let request = self.requests.get(index);
-        io.enter_request(request.tag);
-        let is_parallel = io.job.storage.is_parallel();
-        if request.kind != RequestKind::Write && !is_parallel {
-            self.release_lock(index, io);
-            return self.access_flash(index, io);
-        }
-        let make = &io.job.burst_buffer;
-        let mut held = match is_parallel {
-            // The clients' locks are on extents; nothing else orders writes to an object.
-            true => self.wait_for_callback(request, io),
-            false => make.lock_hold.0 + copy_time(request.bytes, io.job),
-        };
-        if io.job.has_shared_file() && request.kind == RequestKind::Write {
-            let server = &mut self.servers[request.server as usize];
-            if !is_parallel && server.locks.changes_writer(request.object, request.client) {
-                let handover = make.handover_time(Bytes(request.bytes)).0;
-                held += handover;
-                io.waits_of(request.tag, request.client).lock += handover;
-            }
-            let mut read = io.now();
-            for controller in request.extent().partial_blocks(make) {
-                let done = server.ssd.submit(controller, make.block.0, false, io.now());
-                read = read.max(done.at);
-            }
-            held += read - io.now();
-        }
-        let node = self.servers[request.server as usize].node;
-        io.stage(node, request.tag, Stage::HoldLock, (io.now(), io.now() + held), 0);
-        io.schedule(io.now() + held, ServerEvent::ReleaseLock(index));
-    }
-
-    /// The time for which the locks of other clients on a request's extent are called back, ps.
-    fn wait_for_callback(&mut self, request: Request, io: &mut IoContext<'_, '_>) -> u64 {
-        // Files have numbers of their own, and a server has one object of each.
-        let object = (request.file.0, request.server);
-        let extent = request.offset..request.offset + request.bytes;
-        let is_write = request.kind == RequestKind::Write;
-        if !self.extent_locks.enqueue(object, request.client, extent, is_write) {
-            return 0;
-        }
-        let callback = io.job.burst_buffer.lock_handover.0;
-        io.waits_of(request.tag, request.client).lock += callback;
-        callback
-    }
-
-    fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
+    pub(super) fn access_flash(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
         let is_write = request.kind == RequestKind::Write;
         let make = &io.job.burst_buffer;
@@ -345,6 +286,10 @@ impl Servers {
         io.waits_of(request.tag, request.client).ssd += done.waited;
         io.stage(node, request.tag, Stage::Flash, (io.now(), done.at), done.waited);
         if is_write {
+            if io.job.storage.is_parallel() {
+                let object = (request.file.0, request.server);
+                self.extent_locks.note_flush(object, request.client, request.offset, done.at);
+            }
             return io
                 .schedule(done.at + io.job.storage.latency.0, ServerEvent::FlashWritten(index));
         }
@@ -394,36 +339,6 @@ impl Servers {
         self.release_thread(server, io);
     }
 
-    /// A request releases its lock; a write is complete if the page cache keeps it, others go to flash.
-    fn end_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
-        self.release_lock(index, io);
-        let Request { server, kind, .. } = self.requests.get(index);
-        if kind == RequestKind::Write && self.servers[server as usize].cache.is_write_back() {
-            self.end_write_in_cache(index, io);
-        } else {
-            self.access_flash(index, io);
-        }
-    }
-
-    /// Releases the lock of a request's object; the requests that get it go on.
-    fn release_lock(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
-        let request = self.requests.get(index);
-        let is_write = request.kind == RequestKind::Write;
-        let now = io.now();
-        let mut granted = Vec::new();
-        let locks = &mut self.servers[request.server as usize].locks;
-        locks.release(request.object, is_write, |next, since| {
-            granted.push((next, now - since));
-        });
-        for (next, waited) in granted {
-            let next_request = self.requests.get(next);
-            io.waits_of(next_request.tag, next_request.client).lock += waited;
-            let node = self.servers[next_request.server as usize].node;
-            io.stage(node, next_request.tag, Stage::WaitForLock, (now - waited, now), waited);
-            self.use_lock(next, io);
-        }
-    }
-
     /// A sync or a metadata operation is done.
     fn end_without_data(&mut self, index: u32, io: &mut IoContext<'_, '_>) {
         let request = self.requests.get(index);
@@ -442,7 +357,7 @@ impl Servers {
 }
 
 /// Time that a thread of the server takes to copy `bytes` into or out of the page cache, ps.
-fn copy_time(bytes: u64, job: &IoJob) -> u64 {
+pub(super) fn copy_time(bytes: u64, job: &IoJob) -> u64 {
     job.burst_buffer.copy_rate.time_for(Bytes(bytes)).0
 }
 
