@@ -207,7 +207,7 @@ fn detach(mut connection: Connection, seq: u64) -> io::Result<()> {
 impl Drop for Session {
     fn drop(&mut self) {
         // Without this request the session would exist until its lease expires, and one that waits for
-        // events would for ever.
+        // events until the process ends.
         let Some(Slot { number, seq, connection: Some(connection) }) = self.slots.take_idle()
         else {
             return;
@@ -217,7 +217,7 @@ impl Drop for Session {
             return;
         };
         let hangs = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
-        if !hangs {
+        if !hangs && self.locks.lock().is_watched {
             // The daemon restarted, or the connection broke.
             let attached = self.attach(&self.identity.lock(), number, seq, false);
             let _ = attached.and_then(|(connection, ..)| detach(connection, seq));
