@@ -49,6 +49,12 @@ impl Faults {
         }
     }
 
+    /// Only partitions of two machines, and many of them.
+    pub fn partitions(seed: u64) -> Faults {
+        let cut_pair = 50 + Random::new(seed ^ 0x9a15).below(150);
+        Faults { cut_pair, until: 150 * SECOND, ..Faults::none() }
+    }
+
     pub fn of(seed: u64) -> Faults {
         let mut random = Random::new(seed ^ 0xfa17);
         let power = random.chance(400);

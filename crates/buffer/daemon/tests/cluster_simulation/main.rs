@@ -61,6 +61,7 @@ mod users;
 mod world;
 
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -86,7 +87,7 @@ fn run(seed: u64, faults: Faults) -> World {
 }
 
 /// Runs one history per seed, as many at a time as there are processors.
-fn run_all(seeds: Range<u64>) -> Counts {
+fn run_all(seeds: Range<u64>, faults: impl Fn(u64) -> Faults + Sync) -> Counts {
     let next = AtomicU64::new(seeds.start);
     let failed = AtomicU64::new(u64::MAX);
     let sums = Mutex::new(Counts::default());
@@ -97,7 +98,9 @@ fn run_all(seeds: Range<u64>) -> Counts {
             if seed >= seeds.end || failed.load(Ordering::Relaxed) < u64::MAX {
                 return;
             }
-            match std::panic::catch_unwind(|| run(seed, Faults::of(seed)).oracle.counts) {
+            match std::panic::catch_unwind(AssertUnwindSafe(|| {
+                run(seed, faults(seed)).oracle.counts
+            })) {
                 Ok(counts) => sums.lock().unwrap().add(&counts),
                 Err(_) => drop(failed.fetch_min(seed, Ordering::Relaxed)),
             }
@@ -128,7 +131,7 @@ fn invariants_hold_under_faults() {
         }
     };
     let begun = Instant::now();
-    let sums = run_all(seeds.clone());
+    let sums = run_all(seeds.clone(), Faults::of);
     println!("{} seeds in {:.1?}", seeds.end - seeds.start, begun.elapsed());
     println!("{sums:?}");
     if seeds.end - seeds.start >= 150 {
@@ -163,10 +166,19 @@ fn invariants_hold_under_faults() {
             sums.private_uses,
             sums.replicas_read,
             sums.pairs_cut,
-            sums.fences,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }
+}
+
+/// Among other faults, few hosts are cut off from the controller for as long as it takes to presume them
+/// dead, and only while their job ends.
+#[test]
+fn hosts_that_only_the_controller_cannot_reach_are_fenced() {
+    let sums = run_all(0..30, Faults::partitions);
+    println!("{sums:?}");
+    assert!(sums.pairs_cut > 300 && sums.fences > 30, "{sums:?}");
+    assert!(sums.jobs_staged_out > 50 && sums.files_compared > 200, "{sums:?}");
 }
 
 #[test]
