@@ -188,6 +188,37 @@ fn repeated_listings_and_their_attributes_take_no_requests() {
     }
 }
 
+/// A kernel that checks permissions asks for the attributes of a directory after each change of an entry.
+#[test]
+fn attributes_of_a_changed_directory_take_no_request() {
+    const FILES: u64 = 200;
+    for nodes in [1, 3] {
+        let mounted = Mounted::with_options(nodes, 1 << 26, &options());
+        let dir = mounted.path.join("dir");
+        fs::create_dir(&dir).unwrap();
+        std::thread::sleep(AFTER_DENIAL);
+        let before = requests(&mounted.pool, &["getattr", "getattrs"]);
+        let started = Instant::now();
+        let mut last = None;
+        for number in 0..FILES {
+            let path = dir.join(format!("file{number}"));
+            drop(File::create_new(&path).unwrap());
+            let seen = exact(&fs::metadata(&dir).unwrap());
+            assert_ne!(last.replace(seen.clone()), Some(seen), "a change shows");
+            if number % 2 == 0 {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        let sent = requests(&mounted.pool, &["getattr", "getattrs"]) - before;
+        let seconds = started.elapsed().as_secs() + 1;
+        eprintln!("{nodes} nodes: {sent} requests in {seconds} s");
+        assert!(sent <= 10 * seconds && sent < FILES / 2, "{sent} requests in {seconds} s");
+        let cached = exact(&fs::metadata(&dir).unwrap());
+        std::thread::sleep(AFTER_DENIAL);
+        assert_eq!(exact(&fs::metadata(&dir).unwrap()), cached, "as the storage node has them");
+    }
+}
+
 /// `count` operations on a local directory and on the only mount of an instance.
 fn compare_with_local(nodes: usize, seed: u64, count: u32) {
     let local = Temporary::new();

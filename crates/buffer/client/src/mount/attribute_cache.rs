@@ -4,7 +4,8 @@
 //! A kernel drops the attributes of a directory after it has listed it, and caches no listing. This cache
 //! answers without a request. Each operation of the mount that changes an inode, and each open file,
 //! holds a [`Change`] of it: meanwhile nothing is answered from the cache that contains its attributes or
-//! names, and what was read before the end of the change is not cached. Other clients change nothing
+//! names, and what was read before the end of the change is not cached, except the attributes of a
+//! directory that the reply to its only change contains. Other clients change nothing
 //! before the lease is recalled, which clears the cache. A file that is unlinked holds none: it has one
 //! name if it is in a cached listing, and the directory of that name changes.
 
@@ -35,11 +36,23 @@ struct Known<T> {
     until: Instant,
 }
 
+/// Changes of an inode that are under way.
+#[derive(Debug)]
+struct Changing {
+    count: usize,
+    /// Moment of the beginning of the first one.
+    began_at: Moment,
+    /// Several were under way together, so that the order of their results is not known.
+    overlap: bool,
+    /// The attributes after the change, and the end of the lease under which they were read.
+    result: Option<(Attr, Instant)>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     now: Moment,
-    /// Inodes that are being changed, with the number of the changes.
-    changing: HashMap<Ino, usize>,
+    /// Inodes that are being changed.
+    changing: HashMap<Ino, Changing>,
     /// Changes of unknown inodes that are under way.
     changing_any: usize,
     /// The ends of the last changes of inodes since `cleared_at`.
@@ -85,25 +98,48 @@ impl State {
 
     fn begin(&mut self, ino: Ino) {
         self.now += 1;
-        *self.changing.entry(ino).or_default() += 1;
+        let first = Changing { count: 0, began_at: self.now, overlap: false, result: None };
+        let changing = self.changing.entry(ino).or_insert(first);
+        changing.count += 1;
+        changing.overlap |= changing.count > 1;
         self.attributes.remove(&ino);
         self.forget_listing(ino);
     }
 
     fn end(&mut self, ino: Ino) {
         self.now += 1;
-        let changes = self.changing.get_mut(&ino);
-        assert!(changes.is_some(), "a change that ends has begun");
-        if let Some(changes) = changes {
-            *changes -= 1;
-            if *changes == 0 {
-                self.changing.remove(&ino);
+        let changing = self.changing.get_mut(&ino);
+        assert!(changing.is_some(), "a change that ends has begun");
+        let mut ended = None;
+        if let Some(changing) = changing {
+            changing.count -= 1;
+            if changing.count == 0 {
+                ended = self.changing.remove(&ino);
             }
         }
         self.changed_at.insert(ino, self.now);
         if self.changed_at.len() > MAX_CHANGED {
             self.clear();
         }
+        if let Some(Changing { began_at, overlap: false, result: Some((attr, until)), .. }) = ended
+            && self.cleared_at <= began_at
+        {
+            assert_eq!(attr.ino, ino, "a change has the attributes of its inode");
+            self.remember_attributes(&attr, self.now, until);
+        }
+    }
+
+    fn remember_attributes(&mut self, attr: &Attr, read_at: Moment, until: Instant) {
+        if attr.kind != FileKind::Dir {
+            return; // the length of a file may change by mapped memory, and its links by any name
+        }
+        if !self.is_unchanged(attr.ino, read_at) {
+            return;
+        }
+        if self.attributes.len() >= MAX_DIRECTORIES {
+            self.attributes.clear();
+        }
+        self.attributes.insert(attr.ino, Known { value: *attr, read_at, until });
     }
 }
 
@@ -156,17 +192,16 @@ impl AttributeCache {
 
     /// Attributes were requested after `read_at`, and are valid until `until`.
     pub fn remember_attributes(&self, attr: &Attr, read_at: Moment, until: Instant) {
-        if attr.kind != FileKind::Dir {
-            return; // the length of a file may change by mapped memory, and its links by any name
+        self.0.lock().remember_attributes(attr, read_at, until);
+    }
+
+    /// The reply to a change of an entry contains the attributes of its directory, valid until `until`.
+    /// They are known from the end of the change, unless another one of the directory, or a recall, comes
+    /// before it.
+    pub fn note_changed_directory(&self, attr: &Attr, until: Instant) {
+        if let Some(changing) = self.0.lock().changing.get_mut(&attr.ino) {
+            changing.result = Some((*attr, until));
         }
-        let mut state = self.0.lock();
-        if !state.is_unchanged(attr.ino, read_at) {
-            return;
-        }
-        if state.attributes.len() >= MAX_DIRECTORIES {
-            state.attributes.clear();
-        }
-        state.attributes.insert(attr.ino, Known { value: *attr, read_at, until });
     }
 
     /// All entries of a directory with their time to live at `now`, if they are known.

@@ -83,7 +83,7 @@ impl MountedFs {
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
         self.negative_lookups.add_name(parent, name);
-        let _of_parent = self.kernel_cache.attributes.change([parent]);
+        let of_parent = self.kernel_cache.attributes.change([parent]);
         let created = self.track_name(parent, || {
             let opened = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
             let ttl = opened.ttl;
@@ -95,6 +95,8 @@ impl MountedFs {
             let open = self.add_open(&opened, (false, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
+        // With the reply the kernel asks for the attributes of the directory.
+        drop(of_parent);
         let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
         let permit = self.kernel_cache.permit(ttl, Versions::Ignored);
         match added.map(|(attr, _, open)| (attr, permit.ttl_of(convert::ino(attr.ino)), open)) {

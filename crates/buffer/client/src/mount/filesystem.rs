@@ -138,8 +138,11 @@ operations! {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _change = self.kernel_cache.attributes.change([convert::ino(parent)]);
-        empty(reply, self.fs_for(request).unlink(convert::ino(parent), name.as_bytes()));
+        let change = self.kernel_cache.attributes.change([convert::ino(parent)]);
+        let removed = self.fs_for(request).unlink(convert::ino(parent), name.as_bytes());
+        // With the reply the kernel asks for the attributes of the directory.
+        drop(change);
+        empty(reply, removed);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -201,6 +201,10 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     );
     let served = Served::new(served, options.threads.max(1));
     let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
+    let cache = kernel_cache.clone();
+    sessions.cache_changed_directories(move |attr, until| {
+        cache.attributes.note_changed_directory(attr, until);
+    });
     kernel_cache.entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
     if kernel_cache.entries.invalidate() {
         let obeys = sessions.obey_cache_recalls(move || kernel_cache.drop_all());

@@ -51,6 +51,7 @@ impl MountedFs {
     pub fn do_get_attr(&self, request: &Request, ino: INodeNo) -> Result<(Attr, Duration), Errno> {
         let (ino, cache) = (Ino(ino.0), &self.kernel_cache.attributes);
         if let Some(known) = cache.attributes(ino, Instant::now()) {
+            self.last_attributes.remember(&known.0);
             return Ok(known);
         }
         let (read_at, sent_at) = (cache.moment(), Instant::now());

@@ -35,7 +35,9 @@ use forebay_protocol::message::{
     CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, SESSION_LEASE_NS, SessionToken,
 };
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Call, Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request};
+use forebay_protocol::{
+    Attr, Call, Credentials, Errno, HandleId, InstanceId, NodeIndex, Reply, Request,
+};
 use leases::Leases;
 use liveness::Probe;
 use lock_table::LockTable;
@@ -127,13 +129,15 @@ pub struct SessionReply<T = Reply> {
     pub descriptor: Option<OwnedFd>,
     /// Time to live in a cache.
     pub ttl: Duration,
+    /// The attributes of the directory that the request has changed, with the same time to live.
+    pub directory: Option<Attr>,
 }
 
 impl SessionReply {
     /// The result of the request. A refusal is an error.
     pub fn into_result<T: CallResult>(self) -> Result<SessionReply<T>, Errno> {
-        let SessionReply { reply, descriptor, ttl } = self;
-        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl })
+        let SessionReply { reply, descriptor, ttl, directory } = self;
+        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl, directory })
     }
 }
 
@@ -405,7 +409,8 @@ impl Session {
         response.map(|response| self.with_ttl(response, sent_at))
     }
 
-    /// The reply to a call sent at `sent_at`, with its time to live. Its tags are kept.
+    /// The reply to a call sent at `sent_at`, with its time to live. Its tags are kept, and the attributes
+    /// of a directory separated.
     fn with_ttl(&self, response: Response, sent_at: Instant) -> SessionReply {
         let ttl = if response.cacheable {
             let passed = self.options.system.now() - sent_at;
@@ -420,6 +425,10 @@ impl Session {
             }
             reply => reply,
         };
-        SessionReply { reply, descriptor: response.descriptor, ttl }
+        let (reply, directory) = match reply {
+            Reply::WithDirectory { reply, directory } => (*reply, Some(directory)),
+            reply => (reply, None),
+        };
+        SessionReply { reply, descriptor: response.descriptor, ttl, directory }
     }
 }

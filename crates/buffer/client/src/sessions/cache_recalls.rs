@@ -1,20 +1,26 @@
-//! Recalls of the lease on names and attributes, which the daemon of node 0 grants to a cache.
+//! Recalls of the lease on names and attributes, which the daemon of node 0 grants to a cache, and what
+//! replies to changes add to it.
 
 use super::{NODE_0, Sessions};
-use forebay_protocol::Errno;
+use crate::session::SessionReply;
+use forebay_protocol::{Attr, Errno};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Drops everything that is cached. After it has returned, nothing is used that was cached before, nor
 /// the reply to any request that was sent before.
 type DropCache = Box<dyn Fn() + Send + Sync>;
+/// Caches attributes of a directory after a change, which are valid until the given time.
+type CacheDirectory = Box<dyn Fn(&Attr, Instant) + Send + Sync>;
 
 /// The recalls so far, and what they lead to.
 #[derive(Default)]
 pub struct CacheRecalls {
     count: AtomicU64,
     drop_cache: OnceLock<DropCache>,
+    cache_directory: OnceLock<CacheDirectory>,
 }
 
 impl CacheRecalls {
@@ -41,6 +47,26 @@ impl Sessions {
         let set = self.cache_recalls.drop_cache.set(Box::new(drop_cache));
         assert!(set.is_ok(), "sessions have one cache");
         self.watched_session(NODE_0).map(|_| ())
+    }
+
+    /// From now on `cache_directory` is called with the attributes of a directory that a reply to a change
+    /// of one of its entries contains, and the end of their validity, before the reply is returned. Called
+    /// once.
+    pub fn cache_changed_directories(
+        &self,
+        cache_directory: impl Fn(&Attr, Instant) + Send + Sync + 'static,
+    ) {
+        let set = self.cache_recalls.cache_directory.set(Box::new(cache_directory));
+        assert!(set.is_ok(), "sessions have one cache");
+    }
+
+    /// A reply to a request that was sent at `sent_at` has come.
+    pub(super) fn cache_directory_of(&self, reply: &SessionReply, sent_at: Instant) {
+        if let Some(attr) = reply.directory.as_ref().filter(|_| !reply.ttl.is_zero())
+            && let Some(cache_directory) = self.cache_recalls.cache_directory.get()
+        {
+            cache_directory(attr, sent_at + reply.ttl);
+        }
     }
 
     /// Whether recalls lead to anything.

@@ -297,8 +297,10 @@ impl Sessions {
         self.pending_writes.finish();
         self.send_heartbeat_if_due(node);
         let recalls = self.cache_recalls.count();
+        let sent_at = self.options.system.now();
         let mut reply = self.session(node)?.exchange(caller, request)?;
         reply.ttl = self.limit_ttl(node, reply.ttl, recalls);
+        self.cache_directory_of(&reply, sent_at);
         Ok(reply)
     }
 

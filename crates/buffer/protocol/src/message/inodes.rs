@@ -66,6 +66,8 @@ impl Reply {
                 vec![attr.ino]
             }
             Reply::Referral { ino, .. } => vec![*ino],
+            // The request has named the directory.
+            Reply::WithDirectory { reply, .. } => reply.reached_inodes(),
             Reply::PathContinues { path, link } => [path.from].into_iter().chain(*link).collect(),
             Reply::Entries { entries, searchable: true, .. } => {
                 entries.iter().map(|entry| entry.ino).collect()

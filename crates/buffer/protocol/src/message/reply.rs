@@ -142,12 +142,25 @@ pub enum Reply {
         /// The tags.
         tags: Vec<(Ino, InodeTag)>,
     },
+    /// A reply to a change of an entry that may be cached, with the attributes of the changed directory
+    /// after it.
+    WithDirectory {
+        /// The reply.
+        reply: Box<Reply>,
+        /// The attributes.
+        directory: Attr,
+    },
 }
 
 impl Reply {
     /// The reply with these tags, if there are any.
     pub fn with_tags(self, tags: Vec<(Ino, InodeTag)>) -> Reply {
         if tags.is_empty() { self } else { Reply::Tagged { reply: Box::new(self), tags } }
+    }
+
+    /// The reply with the attributes of the directory that the request has changed.
+    pub fn with_directory(self, directory: Attr) -> Reply {
+        Reply::WithDirectory { reply: Box::new(self), directory }
     }
 }
 

@@ -21,10 +21,11 @@ impl<O: Objects + Clone> Node<O> {
         let seq = call.seq;
         let is_for_all = self.is_for_all(conn, &call);
         let changes = changes(&call.request);
+        let directory = directory_of_changed_entry(&call.request);
         let handled = self.dispatch(conn, call);
         self.context.finish(conn, seq, handled);
         if is_for_all {
-            self.permit_caching((conn, seq), changes);
+            self.permit_caching((conn, seq), changes, directory);
         }
     }
 
@@ -246,8 +247,15 @@ impl<O: Objects + Clone> Node<O> {
         Some((id, session.state.instance?))
     }
 
-    /// Mark the reply to a call as cacheable, if its client may cache it.
-    fn permit_caching(&mut self, (conn, seq): (ConnId, u64), changes: bool) {
+    /// Mark the reply to a call as cacheable, if its client may cache it. A kernel that checks permissions
+    /// needs the attributes of a changed directory again before its next entry, so they are added.
+    fn permit_caching(
+        &mut self,
+        (conn, seq): (ConnId, u64),
+        changes: bool,
+        directory: Option<Ino>,
+    ) {
+        let directory = directory.filter(|_| self.cache_checks_permissions(conn));
         let Some((session, instance)) = self.caching_session(conn) else {
             return;
         };
@@ -260,10 +268,29 @@ impl<O: Objects + Clone> Node<O> {
                 && (*to, *call) == (conn, seq)
             {
                 *cacheable = volume.grant_cache_lease(&self.context, session, changes, reply);
+                let directory =
+                    directory.filter(|_| *cacheable && !matches!(reply, Reply::Failed(_)));
+                if let Some(Ok(attr)) = directory.map(|directory| volume.attr(directory)) {
+                    *reply = std::mem::replace(reply, Reply::Done).with_directory(attr);
+                }
                 break;
             }
         }
         self.context.effects = effects;
+    }
+}
+
+/// The directory whose entry a request changes, if it changes one entry and removes no directory.
+fn directory_of_changed_entry(request: &Request) -> Option<Ino> {
+    match request {
+        Request::Name(
+            NameRequest::Mknod { parent, .. }
+            | NameRequest::Create { parent, .. }
+            | NameRequest::PutFile { parent, .. }
+            | NameRequest::Link { parent, .. }
+            | NameRequest::Unlink { parent, .. },
+        ) => Some(*parent),
+        _ => None,
     }
 }
 

@@ -122,3 +122,37 @@ fn cache_is_limited() {
     }
     assert_eq!(cache.0.lock().attributes.len(), MAX_DIRECTORIES);
 }
+
+#[test]
+fn attributes_in_the_reply_to_the_only_change_are_known_after_it() {
+    let now = Instant::now();
+    let after = |disturb: fn(&AttributeCache) -> Option<Change>| {
+        let cache = filled(now);
+        let change = cache.change([DIR]);
+        let other = disturb(&cache);
+        cache.note_changed_directory(&Attr { size: 3, ..directory(DIR) }, now + TTL);
+        assert_eq!(known(&cache, now), (false, false), "the change is under way");
+        drop(change);
+        drop(other);
+        cache.attributes(DIR, now).map(|(attr, _)| attr.size)
+    };
+    assert_eq!(after(|_| None), Some(3));
+    assert_eq!(after(|cache| Some(cache.change([Ino(8)]))), Some(3), "another inode changes");
+    assert_eq!(after(|cache| Some(cache.change([DIR]))), None, "two changes overlap");
+    let ended = |cache: &AttributeCache| {
+        drop(cache.change([DIR]));
+        None
+    };
+    assert_eq!(after(ended), None, "another change of it has ended meanwhile");
+    assert_eq!(after(|cache| Some(cache.change_any())), None, "anything may change");
+    let recall = |cache: &AttributeCache| {
+        cache.clear();
+        None
+    };
+    assert_eq!(after(recall), None, "the lease was recalled");
+    let cache = filled(now);
+    cache.note_changed_directory(&Attr { size: 3, ..directory(DIR) }, now + TTL);
+    assert_eq!(cache.attributes(DIR, now).map(|(attr, _)| attr.size), Some(0), "no change");
+    drop(cache.change([DIR]));
+    assert_eq!(known(&cache, now), (false, false), "the reply came before the change");
+}
