@@ -101,6 +101,7 @@ impl Soak {
             .collect();
         self.cause_faults();
         self.site.wait_until_healthy();
+        self.wait_until_mounted(&format!("{directory}/data"));
         fs::write(self.path("stop"), "").unwrap();
         for mut writer in writers {
             let start = Instant::now();
@@ -145,6 +146,20 @@ impl Soak {
             where_file.display()
         );
         (self.site.site.start_job(&job_script(&pfs, &directives, &body)), where_file)
+    }
+
+    /// Waits until a directory of the job's instance is there on all hosts: an agent that was killed mounts
+    /// the instance again.
+    fn wait_until_mounted(&mut self, directory: &str) {
+        let start = Instant::now();
+        for host in 0..HOSTS {
+            wait_until(&format!("host {host} has {directory}"), || {
+                let mut find = self.site.site.host(host).command(USER, "test");
+                let found = find.args(["-d", directory]).status().unwrap();
+                found.success().then_some(())
+            });
+        }
+        self.event("mounted", json!({ "seconds_waited": start.elapsed().as_secs_f64() }));
     }
 
     fn ledger(&self, number: usize, host: usize) -> PathBuf {
