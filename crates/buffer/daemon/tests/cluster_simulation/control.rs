@@ -68,8 +68,10 @@ impl World {
     pub fn options(&self) -> forebay_client::ClientOptions {
         forebay_client::ClientOptions {
             timeout: Duration::from_secs(20),
-            // It would take a thread, which is not simulated.
+            // These would take threads, which are not simulated.
             read_ahead_bytes: 0,
+            batch_closes: false,
+            delays_writes: false,
             system: Arc::new(Machine(self.shared.clone())),
             ..forebay_client::ClientOptions::default()
         }

@@ -82,11 +82,21 @@ impl Process {
         let lost = self.losses.disk.load(Ordering::Relaxed)
             || self.losses.power.load(Ordering::Relaxed) && errno == Errno::ENOENT;
         assert!(
-            usual.contains(&errno) || closed || lost || actor_thread::is_killed(),
+            usual.contains(&errno)
+                || closed
+                || lost
+                || actor_thread::is_killed()
+                || errno == Errno::ENOENT && self.is_instance_removed(),
             "{what} {}: {errno}",
             path.display()
         );
         Ended
+    }
+
+    /// Whether the instance is gone: its job was torn down while this host was presumed dead.
+    fn is_instance_removed(&self) -> bool {
+        let found = self.own.resolve(Path::new("striped"), false);
+        self.may_expire && matches!(found, Err(Errno::ENOENT | Errno::ESTALE))
     }
 
     fn run_steps(&mut self) -> Result<(), Ended> {
