@@ -28,8 +28,8 @@ const NEAR: u64 = BUCKETS - 1;
 /// Buckets opened between two decisions on their width.
 const REVIEW_INTERVAL: u32 = 512;
 /// Mean numbers of events of a bucket below which buckets become wider, and above which narrower.
-const FEW_EVENTS: u32 = 8;
-const MANY_EVENTS: u32 = 64;
+const FEW_EVENTS: u32 = 16;
+const MANY_EVENTS: u32 = 128;
 /// Steps into which a bucket is divided for sorting.
 const STEPS: usize = 32;
 /// Events up to which a bucket, or a step of it, is sorted by insertion.
