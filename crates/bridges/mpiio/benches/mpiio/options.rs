@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::cases::Mpi;
 use crate::slow_pfs::Speed;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -39,6 +39,20 @@ pub struct Options {
     pub json: PathBuf,
 }
 
+/// The absolute path of a directory: programs with other working directories get it.
+fn existing_directory(path: String) -> Outcome<PathBuf> {
+    let found = Path::new(&path).canonicalize();
+    let found = found.and_then(|found| match found.is_dir() {
+        true => Ok(found),
+        false => Err(std::io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|error| {
+        // cargo runs benchmarks in the directory of their package.
+        let from = std::env::current_dir().unwrap_or_default();
+        format!("{path}: {error} (relative paths start at {})", from.display()).into()
+    })
+}
+
 /// Parses a command line.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -66,8 +80,8 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
                     _ => return Err(USAGE.into()),
                 }
             }
-            "--directory" => options.directory = value()?.into(),
-            "--logs" => options.logs = Some(value()?.into()),
+            "--directory" => options.directory = existing_directory(value()?)?,
+            "--logs" => options.logs = Some(existing_directory(value()?)?),
             "--only" => options.only = value()?,
             "--files" => match value()?.as_str() {
                 "local" => options.slow = false,
@@ -79,7 +93,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Options> {
                 options.speed.latency = Duration::from_micros(value()?.parse()?);
             }
             "--rate-mb-s" => options.speed.bytes_per_second = value()?.parse::<f64>()? * 1e6,
-            "--pnetcdf" => options.pnetcdf = Some(value()?.into()),
+            "--pnetcdf" => options.pnetcdf = Some(existing_directory(value()?)?),
             "--predict" => options.forebay = Some(value()?.into()),
             "--json" => options.json = value()?.into(),
             "--bench" => {} // added by cargo
