@@ -5,8 +5,9 @@ mod views;
 pub use views::{get_byte_offset, get_view, set_view};
 
 use crate::file::alias::Alias;
+use crate::file::background::{self, Remains};
 use crate::file::transfer::{Completion, Direction, Request};
-use crate::file::{LoggedFile, background, file_id};
+use crate::file::{LoggedFile, file_id};
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
     Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
@@ -213,17 +214,20 @@ pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     let result = match open {
         Open::File(shared) => {
             let logged = shared.lock().take();
-            logged.map_or(Ok(()), LoggedFile::close)
+            logged.map_or(Ok(None), LoggedFile::close)
         }
         Open::Alias(alias, _) => {
             if let Ok(alias) = Arc::try_unwrap(alias) {
                 alias.into_inner().close();
             }
-            Ok(())
+            Ok(None)
         }
     };
     // SAFETY: as above.
     let closed = unsafe { functions::file_close(file) };
+    // Not before: processes that are still in the library's close, which is collective, would share
+    // their cores and the server of the file with the threads of the others.
+    let result = result.and_then(|remains| remains.map_or(Ok(()), Remains::start));
     Some(match result {
         Ok(()) => closed,
         Err(MpiError(code)) => code,

@@ -60,28 +60,14 @@ struct Pending {
 
 static PENDING_THREADS: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
-/// Closes a file, whose logs a thread will apply. Collective.
-pub fn start(mut file: LoggedFile) -> Result<(), MpiError> {
-    let failed = file.prepare_background();
-    if failed? {
+/// Ends the logging of a file that is about to be closed. Collective. Returns what a thread applies
+/// after the close; `None` if it was applied at once.
+pub fn prepare(mut file: LoggedFile) -> Result<Option<Remains>, MpiError> {
+    if file.prepare_background()? {
         let result = file.flush();
-        return file.end(result, CreatedLog::discard);
+        return file.end(result, CreatedLog::discard).map(|()| None);
     }
-    let remains = file.into_background();
-    let (path, id) = (remains.path.clone(), remains.id);
-    let mark = mark(remains.writer.path());
-    let thread = std::thread::Builder::new()
-        .name("forebay-flush".to_string())
-        .spawn(move || remains.apply());
-    match thread {
-        Ok(thread) => PENDING_THREADS.lock().push(Pending { path, id, thread }),
-        Err(error) => {
-            // The others keep their logs, too.
-            set(&mark, FAILED);
-            return Err(report(&path, "apply the log, which stays, to", &error));
-        }
-    }
-    Ok(())
+    Ok(Some(file.into_background()))
 }
 
 /// Changes a mark, in place. If that fails it is removed, which the others take for a failure.
@@ -149,6 +135,24 @@ impl LoggedFile {
 }
 
 impl Remains {
+    /// Starts the thread that applies the log.
+    pub fn start(self) -> Result<(), MpiError> {
+        let (path, id) = (self.path.clone(), self.id);
+        let mark = mark(self.writer.path());
+        let thread = std::thread::Builder::new()
+            .name("forebay-flush".to_string())
+            .spawn(move || self.apply());
+        match thread {
+            Ok(thread) => PENDING_THREADS.lock().push(Pending { path, id, thread }),
+            Err(error) => {
+                // The others keep their logs, too.
+                set(&mark, FAILED);
+                return Err(report(&path, "apply the log, which stays, to", &error));
+            }
+        }
+        Ok(())
+    }
+
     /// Applies this process's part of the file, and removes the log when all have done so.
     fn apply(mut self) -> Counters {
         let started = Instant::now();

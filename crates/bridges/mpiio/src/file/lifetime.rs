@@ -1,5 +1,6 @@
 //! Opening and closing of a file, and collective calls that change what it is.
 
+use super::background::Remains;
 use super::log_mapping::{self, CreatedLog};
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
@@ -149,20 +150,21 @@ impl LoggedFile {
         directory.join(format!(".{name}.{run}.shared_pointer"))
     }
 
-    /// Ends the logging of a file that is about to be closed. Collective.
-    pub fn close(mut self) -> Result<(), MpiError> {
+    /// Ends the logging of a file that is about to be closed. Collective. Returns the log that is to
+    /// be applied when it is closed, if any.
+    pub fn close(mut self) -> Result<Option<Remains>, MpiError> {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
             match self.settings.flush {
                 Flush::Background if self.world && self.readable => {
-                    return background::start(self);
+                    return background::prepare(self);
                 }
-                Flush::StageOut if self.world => return self.leave_to_movers(),
+                Flush::StageOut if self.world => return self.leave_to_movers().map(|()| None),
                 Flush::Close | Flush::Background | Flush::StageOut => self.flush(),
             }
         };
-        self.end(result, CreatedLog::discard)
+        self.end(result, CreatedLog::discard).map(|()| None)
     }
 
     /// Closes a log that the movers of the burst buffer will apply.
@@ -204,14 +206,14 @@ impl LoggedFile {
     }
 
     /// Takes what a flush after the close needs, and releases the rest.
-    pub(super) fn into_background(self) -> background::Remains {
+    pub(super) fn into_background(self) -> Remains {
         let LoggedFile { comm, path, id, settings, writer, logs, index, target, shared, .. } = self;
         let (rank, ranks) = (comm.rank, comm.size);
         if rank == 0 {
             shared.remove();
         }
         comm.free();
-        background::Remains {
+        Remains {
             path,
             id,
             rank,
