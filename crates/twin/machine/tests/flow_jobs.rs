@@ -191,6 +191,29 @@ fn long_jobs_have_the_times_of_short_ones_in_proportion() {
     assert!(found.events < 200_000, "{} runs", found.events);
 }
 
+/// A smaller form of examples/isolation.toml: long jobs, most of whose time is skipped, on many storage nodes, where
+/// convoys of processes form. The second one starts when the first one has settled.
+#[test]
+fn long_jobs_on_many_storage_nodes_slow_each_other_only_if_they_share_them() {
+    let machine = Machine::load("trinity-phase2").unwrap();
+    let slowdowns = |separate: bool| -> Vec<f64> {
+        let mut jobs = [
+            io("checkpoint", (96, 1), "-w -F -t 1m -b 16g", 18),
+            io("analysis", (32, 1), "-r -F -t 1m -b 8g", 7),
+        ];
+        jobs.iter_mut().for_each(|job| work(job).storage.separate = separate);
+        work(&mut jobs[1]).start = Time(2_000_000_000_000);
+        let options = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
+        let found = simulate_jobs(&machine, &jobs, &options, &|_, _, _| true).unwrap();
+        (0..2).map(|job| slowdown(&found.together[0], job)).collect()
+    };
+    for found in slowdowns(true) {
+        assert_near(found, 1.0, 3.0, "separate storage nodes");
+    }
+    let shared = slowdowns(false);
+    assert!(shared[0] > 1.04 && shared[1] > 1.3, "{shared:?}");
+}
+
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     let jobs = [

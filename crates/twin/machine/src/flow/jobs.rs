@@ -1,15 +1,15 @@
 //! Several I/O jobs at once: the phases of each one after another, over the links that all share.
 //!
-//! Times in which all rates are steady are skipped: while the same phases run, the rate of each job is measured
-//! over windows, each with as many runs as are simulated of one long phase. When two windows in succession
-//! agree, or after some of them, all processes of a job advance by the stripes that it moves at this rate until
-//! the first phase is near its end, or another job starts. The runs under way stay as they are, so that
-//! convoys of processes remain.
+//! Times in which all rates are steady are skipped ([`super::steady`]): all processes of a job advance by the
+//! stripes that it moves at its steady rate until the first phase is near its end, or another job starts. Then its
+//! processes go on with the same stripe: convoys of processes, which form in the course of windows, form anew, so
+//! that each rate of a job is measured after the same number of its stripes.
 
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
 use super::fabric::{Fabric, Resource, server_use};
 use super::runs::Runs;
+use super::steady::Settling;
 use super::transfers::{PhaseTransfers, Transfers, most_runs};
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::scenario::Scenario;
@@ -18,12 +18,11 @@ use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::collections::BTreeMap;
 
-/// Difference of the rates of two windows up to which they are steady, and the windows after which they are
-/// said to be: convoys of processes form slowly.
-const STEADY: f64 = 0.01;
-const MOST_WINDOWS: u32 = 6;
 /// Stripes of each process that are simulated at the end of a phase, after a steady time.
 const LAST_STRIPES: f64 = 3.0;
+/// Windows with the runs of all jobs, after which the rates of jobs are taken for steady whose own windows are
+/// longer.
+const MOST_WINDOWS_OF_ALL: u64 = 24;
 
 /// A job of which all phases were simulated.
 #[derive(Debug)]
@@ -66,19 +65,8 @@ struct Current<'a> {
     begun: BegunPhase<'a>,
     transfers: PhaseTransfers<'a>,
     resolution: u64,
-}
-
-/// A window over which rates are measured while the same phases run.
-#[derive(Default)]
-struct Window {
-    /// Its number since the phases have been the same.
-    number: u32,
-    /// Runs that had ended at its begin.
-    runs: u64,
-    /// Time of its begin, ps, and the bytes that each job had moved.
-    begin: (u64, Vec<f64>),
-    /// Rate of each job in the window before, bytes per picosecond.
-    before: Vec<f64>,
+    /// Its rate while the same phases run.
+    settling: Settling,
 }
 
 /// The number of runs and all jobs of a simulation.
@@ -111,9 +99,11 @@ pub(crate) fn simulate_jobs(
 struct Simulation<'a> {
     fabric: Fabric,
     jobs: Vec<Job<'a>>,
-    window: Window,
     /// Runs of phases that have ended.
     ended_runs: u64,
+    /// Runs that had ended when the phases under way were last the same for the first time, or when a
+    /// time was skipped.
+    runs_before: u64,
 }
 
 /// Numbers of the uses that a job makes of the servers.
@@ -169,7 +159,7 @@ impl<'a> Simulation<'a> {
             }
         }
         let fabric = Fabric::new(&scenario.topology, &scenario.network, uses);
-        Simulation { fabric, jobs, window: Window::default(), ended_runs: 0 }
+        Simulation { fabric, jobs, ended_runs: 0, runs_before: 0 }
     }
 
     /// Goes to the next time at which something changes; `false` if all jobs have ended.
@@ -221,7 +211,8 @@ impl<'a> Simulation<'a> {
             let of_use = use_of(number, job.steps[job.next].1);
             let (transfers, resolution) = begun.transfers(of_use, job.weight, &mut self.fabric);
             job.next += 1;
-            job.current = Some(Current { begun, transfers, resolution });
+            let settling = Settling::default();
+            job.current = Some(Current { begun, transfers, resolution, settling });
         }
         self.set_resolution();
         for job in &mut self.jobs {
@@ -231,7 +222,7 @@ impl<'a> Simulation<'a> {
                 transfers.prepare(&begun.starts, &mut self.fabric);
             }
         }
-        self.window = self.first_window();
+        self.begin_windows();
     }
 
     /// Rounds times as the phase under way with the shortest runs needs it.
@@ -278,7 +269,7 @@ impl<'a> Simulation<'a> {
         }
         if has_changed {
             self.set_resolution();
-            self.window = self.first_window();
+            self.begin_windows();
         }
     }
 
@@ -287,46 +278,55 @@ impl<'a> Simulation<'a> {
         self.ended_runs + current.map(|current| current.transfers.ended_runs()).sum::<u64>()
     }
 
-    /// The first window from now on.
-    fn first_window(&self) -> Window {
-        let begin = (self.fabric.now(), self.moved());
-        Window { number: 0, runs: self.runs(), begin, before: Vec::new() }
-    }
-
-    /// Bytes that the phase under way of each job has moved.
-    fn moved(&self) -> Vec<f64> {
-        let of_job = |job: &Job<'_>| {
-            job.current.as_ref().map_or(0.0, |current| current.transfers.moved(&self.fabric))
-        };
-        self.jobs.iter().map(of_job).collect()
-    }
-
-    /// Skips a time in which rates are steady, after enough runs with the same phases.
-    fn skip_steady_time(&mut self) {
-        let tasks = self.jobs.iter().filter(|job| job.current.is_some());
-        let most = most_runs(tasks.map(|job| job.job.tasks()).sum());
-        let passed = (self.fabric.now() - self.window.begin.0) as f64;
-        if self.runs() - self.window.runs < most || passed <= 0.0 {
-            return;
+    /// Begins the first window of each job, from now on.
+    fn begin_windows(&mut self) {
+        self.runs_before = self.runs();
+        for job in &mut self.jobs {
+            if let Some(Current { transfers, settling, .. }) = &mut job.current {
+                let (runs, moved) = (transfers.ended_runs(), transfers.moved(&self.fabric));
+                *settling = Settling::from(self.fabric.now(), runs, moved);
+            }
         }
+    }
+
+    /// The steady rate of each job, bytes per picosecond, if all with a phase under way have one, and 0 for the
+    /// others.
+    fn steady_rates(&mut self) -> Option<Vec<f64>> {
+        let under_way = self.jobs.iter().filter(|job| job.current.is_some());
+        let tasks = under_way.map(|job| job.job.tasks()).sum();
+        let is_long = self.runs() - self.runs_before >= MOST_WINDOWS_OF_ALL * most_runs(tasks);
+        let now = self.fabric.now();
+        let mut rates = Vec::with_capacity(self.jobs.len());
+        for job in &mut self.jobs {
+            let Some(Current { transfers, settling, .. }) = &mut job.current else {
+                rates.push(Some(0.0));
+                continue;
+            };
+            let moved = || transfers.moved(&self.fabric);
+            let most = most_runs(job.job.tasks());
+            rates.push(settling.rate(now, transfers.ended_runs(), (most, is_long), moved));
+        }
+        rates.into_iter().collect()
+    }
+
+    /// Skips a time in which rates are steady.
+    fn skip_steady_time(&mut self) {
         let waits = |job: &Job<'_>| {
             job.current.as_ref().is_some_and(|current| current.transfers.next_start().is_some())
         };
         if self.jobs.iter().any(waits) {
-            self.window = self.first_window();
+            self.begin_windows();
             return;
         }
-        let rate = |(now, then): (f64, &f64)| (now - then) / passed;
-        let rates: Vec<f64> =
-            self.moved().into_iter().zip(&self.window.begin.1).map(rate).collect();
-        let next =
-            Window { number: self.window.number + 1, before: rates.clone(), ..self.first_window() };
-        let last = std::mem::replace(&mut self.window, next);
-        let is_same = |(now, then): (&f64, &f64)| (now - then).abs() <= STEADY * now;
-        let is_steady = !last.before.is_empty() && rates.iter().zip(&last.before).all(is_same);
+        if self.jobs.iter().all(|job| job.current.is_none()) {
+            return;
+        }
+        let Some(rates) = self.steady_rates() else { return };
         let time = self.steady_time(&rates);
+        let windows =
+            self.jobs.iter().filter_map(|job| Some(job.current.as_ref()?.settling.length()));
         // Shorter times are simulated as fast.
-        if !(is_steady || last.number + 1 >= MOST_WINDOWS) || time < passed {
+        if time < windows.max().unwrap_or(0) as f64 {
             return;
         }
         self.fabric.skip(time as u64);
@@ -335,7 +335,7 @@ impl<'a> Simulation<'a> {
                 current.transfers.skip(rate * time);
             }
         }
-        self.window = self.first_window();
+        self.begin_windows();
     }
 
     /// Time, ps, until the first phase is near its end at these rates, or the next one begins.

@@ -37,6 +37,7 @@ mod phase_links;
 mod refusals;
 mod runs;
 mod servers;
+mod steady;
 mod traffic;
 mod transfers;
 

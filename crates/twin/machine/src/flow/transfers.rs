@@ -85,8 +85,11 @@ pub(super) struct PhaseTransfers<'a> {
     result: Transfers,
     /// Bytes of the runs that have ended.
     bytes: f64,
-    /// Bytes of the transfers that were not simulated, because their rates were steady.
-    skipped: u64,
+    /// Bytes of the transfers that were not simulated, because their rates were steady, less those that
+    /// processes that were ahead of others repeat.
+    skipped: i64,
+    /// Bytes that were moved in skipped times beyond whole stripes; negative: that are still to be moved.
+    beyond_stripes: f64,
     /// Time, ps, and bytes moved when half of the runs had ended.
     half: Option<(u64, f64)>,
 }
@@ -125,6 +128,7 @@ impl<'a> PhaseTransfers<'a> {
             },
             bytes: 0.0,
             skipped: 0,
+            beyond_stripes: 0.0,
             half: None,
         }
     }
@@ -236,7 +240,7 @@ impl<'a> PhaseTransfers<'a> {
     pub fn into_result(self) -> (Transfers, PhaseLinks<'a>) {
         let moved: u64 = self.result.ranks.iter().map(|rank| rank.bytes).sum();
         let all = self.job.pattern.bytes_per_rank() * u64::from(self.job.tasks());
-        let is_whole = moved + self.skipped == all || !self.result.is_complete;
+        let is_whole = moved as i64 + self.skipped == all as i64 || !self.result.is_complete;
         assert!(is_whole, "{moved} and {} of {all} bytes", self.skipped);
         (self.result, self.links)
     }
@@ -412,19 +416,23 @@ impl PhaseTransfers<'_> {
         of_each as f64 * f64::from(self.job.tasks())
     }
 
-    /// Leaves out transfers of `bytes`, the same number of whole stripes of each process; returns the bytes
-    /// that it has left out: fewer where processes have fewer left, or less than a stripe remains.
-    pub fn skip(&mut self, bytes: f64) -> f64 {
-        let stripes = (bytes / self.bytes_of_stripes() + 0.5).floor() as u64;
-        let transfers = stripes * self.transfers_of_stripe();
-        let mut left_out = 0;
-        let pattern = &self.runs.pattern;
-        for next in &mut self.next {
-            let until = self.last.min(*next + transfers);
-            left_out += pattern.bytes_of_first(until) - pattern.bytes_of_first(*next);
+    /// Leaves out transfers of `bytes`: all processes that have transfers left go on with the same stripe, as at
+    /// the begin of a phase. What remains to whole stripes counts when time is skipped again.
+    pub fn skip(&mut self, bytes: f64) {
+        let (of_stripe, pattern, last) =
+            (self.transfers_of_stripe(), &self.runs.pattern, self.last);
+        let going_on = || self.next.iter().filter(|next| **next < last);
+        let begun: u64 = going_on().map(|next| pattern.bytes_of_first(*next)).sum();
+        let one_stripe = (of_stripe * self.job.pattern.transfer_bytes()) as f64;
+        let one_stripe = one_stripe * going_on().count().max(1) as f64;
+        let until = begun as f64 + bytes + self.beyond_stripes;
+        let stripes = (until / one_stripe + 0.5).floor().max(0.0);
+        self.beyond_stripes = until - stripes * one_stripe;
+        let until = last.min(stripes as u64 * of_stripe);
+        for next in self.next.iter_mut().filter(|next| **next < last) {
+            let (from, to) = (pattern.bytes_of_first(*next), pattern.bytes_of_first(until));
+            self.skipped += to as i64 - from as i64;
             *next = until;
         }
-        self.skipped += left_out;
-        left_out as f64
     }
 }
