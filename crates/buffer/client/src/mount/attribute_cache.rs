@@ -36,6 +36,33 @@ struct Known<T> {
     until: Instant,
 }
 
+/// All entries of a directory.
+#[derive(Debug)]
+struct Listing {
+    page: Arc<DirPage>,
+    /// The last moment at which neither the directory nor an inode in it had changed.
+    unchanged_at: Option<Moment>,
+    /// Made when an entry is first looked for.
+    positions: Option<Positions>,
+}
+
+/// Positions of entries in a listing.
+#[derive(Debug)]
+struct Positions {
+    names: HashMap<Vec<u8>, usize>,
+    inos: HashMap<Ino, usize>,
+}
+
+impl Positions {
+    fn new(page: &DirPage) -> Positions {
+        let entries = || page.entries.iter().enumerate();
+        Positions {
+            names: entries().map(|(position, entry)| (entry.name.clone(), position)).collect(),
+            inos: entries().map(|(position, entry)| (entry.ino, position)).collect(),
+        }
+    }
+}
+
 /// Changes of an inode that are under way.
 #[derive(Debug)]
 struct Changing {
@@ -60,7 +87,7 @@ struct State {
     /// All inodes may have changed until this moment.
     cleared_at: Moment,
     attributes: HashMap<Ino, Known<Attr>>,
-    listings: HashMap<Ino, Known<Arc<DirPage>>>,
+    listings: HashMap<Ino, Known<Listing>>,
     /// Number of entries of the listings.
     entries: usize,
 }
@@ -91,9 +118,28 @@ impl State {
 
     fn forget_listing(&mut self, dir: Ino) {
         if let Some(known) = self.listings.remove(&dir) {
-            assert!(known.value.entries.len() <= self.entries, "each listing is counted");
-            self.entries -= known.value.entries.len();
+            assert!(known.value.page.entries.len() <= self.entries, "each listing is counted");
+            self.entries -= known.value.page.entries.len();
         }
+    }
+
+    /// The attributes at a position in the listing of a directory, `None` if there is no position, with
+    /// their time to live at `now`. They are known although other entries have changed.
+    fn find(
+        &mut self,
+        dir: Ino,
+        now: Instant,
+        position: impl FnOnce(&Positions) -> Option<usize>,
+    ) -> Option<(Option<Attr>, Duration)> {
+        let known = self.listings.get_mut(&dir)?;
+        let ttl = time_to_live(known.until, now)?;
+        let Listing { page, positions, .. } = &mut known.value;
+        let positions = positions.get_or_insert_with(|| Positions::new(page));
+        let entry = position(positions).and_then(|position| page.entries.get(position));
+        let (attr, read_at) = (entry.and_then(|entry| entry.attr), known.read_at);
+        let is_unchanged = self.is_unchanged(dir, read_at)
+            && attr.is_none_or(|attr| self.is_unchanged(attr.ino, read_at));
+        is_unchanged.then_some((attr, ttl))
     }
 
     fn begin(&mut self, ino: Ino) {
@@ -209,27 +255,51 @@ impl AttributeCache {
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let known = state.listings.get(&dir)?;
-        let (page, read_at) = (known.value.clone(), known.read_at);
+        let (page, read_at) = (known.value.page.clone(), known.read_at);
         let ttl = time_to_live(known.until, now)?;
-        // Without a change in between, what was valid is valid.
-        if read_at != state.now {
+        if known.value.unchanged_at != Some(state.now) {
             if !state.is_listing_unchanged(dir, &page, read_at) {
                 return None;
             }
-            let now = state.now;
-            state.listings.get_mut(&dir)?.read_at = now;
+            let (now, known) = (state.now, state.listings.get_mut(&dir)?);
+            (known.read_at, known.value.unchanged_at) = (now, Some(now));
         }
         (state.changing_any == 0).then_some((page, ttl))
     }
 
+    /// The entry of a directory, or `None` if it has none of that name, with the time to live of either at
+    /// `now`, if that is known.
+    pub fn entry(&self, dir: Ino, name: &[u8], now: Instant) -> Option<(Option<Attr>, Duration)> {
+        self.0.lock().find(dir, now, |positions| positions.names.get(name).copied())
+    }
+
+    /// The attributes of an inode in a directory with their time to live at `now`, if they are known.
+    pub fn listed_attributes(&self, dir: Ino, ino: Ino, now: Instant) -> Option<(Attr, Duration)> {
+        let find = |positions: &Positions| positions.inos.get(&ino).copied();
+        let (attr, ttl) = self.0.lock().find(dir, now, find)?;
+        attr.map(|attr| (attr, ttl))
+    }
+
+    /// Whether an inode changes, or is open.
+    pub fn is_changing(&self, ino: Ino) -> bool {
+        self.0.lock().changing.contains_key(&ino)
+    }
+
     /// A directory was read after `read_at`, from its beginning; what was read is valid until `until`.
-    pub fn remember_listing(&self, dir: Ino, page: &Arc<DirPage>, read_at: Moment, until: Instant) {
+    /// `false`: it cannot be cached. Inodes in it that change meanwhile are not answered from the cache.
+    pub fn remember_listing(
+        &self,
+        dir: Ino,
+        page: &Arc<DirPage>,
+        read_at: Moment,
+        until: Instant,
+    ) -> bool {
         if !is_complete(page) || page.entries.len() > MAX_ENTRIES {
-            return;
+            return false;
         }
         let mut state = self.0.lock();
-        if !state.is_listing_unchanged(dir, page, read_at) {
-            return;
+        if !state.is_unchanged(dir, read_at) {
+            return false;
         }
         if state.entries + page.entries.len() > MAX_ENTRIES {
             state.listings.clear();
@@ -237,8 +307,13 @@ impl AttributeCache {
         }
         state.forget_listing(dir);
         state.entries += page.entries.len();
-        let read_at = state.now;
-        state.listings.insert(dir, Known { value: page.clone(), read_at, until });
+        // Without a change in between, what was valid is valid.
+        let is_unchanged = state.is_listing_unchanged(dir, page, read_at);
+        let read_at = if is_unchanged { state.now } else { read_at };
+        let unchanged_at = is_unchanged.then_some(state.now);
+        let value = Listing { page: page.clone(), unchanged_at, positions: None };
+        state.listings.insert(dir, Known { value, read_at, until });
+        true
     }
 }
 

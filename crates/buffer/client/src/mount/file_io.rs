@@ -91,6 +91,7 @@ impl MountedFs {
         });
         let added = created.and_then(|(opened, ttl)| {
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
+            self.directory_reads.note_name(parent, &opened.attr);
             let register = |descriptor: BorrowedFd<'_>| reply.open_backing(descriptor);
             let open = self.add_open(&opened, (false, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))

@@ -21,6 +21,7 @@ mod busy_threads;
 mod cached_entries;
 mod convert;
 mod counters;
+mod directory_reads;
 mod file_io;
 mod file_locks;
 mod filesystem;

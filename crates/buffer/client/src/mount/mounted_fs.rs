@@ -4,6 +4,7 @@ use super::arguments::Request;
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
+use super::directory_reads::DirectoryReads;
 use super::kernel_cache::{KernelCache, Versions};
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
@@ -41,6 +42,7 @@ pub struct MountedFs {
     pub(super) opens: OpenFiles,
     pub(super) open_directories: OpenDirectories,
     pub(super) last_attributes: LastAttributes,
+    pub(super) directory_reads: DirectoryReads,
     pub(super) lock_waits: LockWaits,
 }
 
@@ -66,6 +68,7 @@ impl MountedFs {
             opens: OpenFiles::default(),
             open_directories: OpenDirectories::default(),
             last_attributes: LastAttributes::default(),
+            directory_reads: DirectoryReads::default(),
             lock_waits: LockWaits::default(),
         }
     }

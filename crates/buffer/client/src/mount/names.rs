@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const MAX_IO_BYTES: u32 = 1 << 20;
 /// Cookies of the entries `.` and `..`.
 const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
+pub(super) const DOT_DOT: u64 = 2;
 
 impl MountedFs {
     pub fn negotiate(&mut self, config: &mut KernelConfig) {
@@ -58,10 +58,10 @@ impl MountedFs {
         if self.negative_lookups.is_absent(parent, name.as_bytes()) {
             return reply.error(fuser::Errno::ENOENT);
         }
-        let found = self.track_name(parent, || fs.lookup_with_ttl(parent, name.as_bytes()));
-        match found {
+        match self.find_entry(&fs, parent, name.as_bytes()) {
             Ok((Some(attr), ttl)) => {
                 self.last_attributes.remember(&attr);
+                self.directory_reads.note_name(parent, &attr);
                 entry((&self.kernel_cache, Versions::Compared), reply, Ok((attr, ttl)));
             }
             Ok((None, ttl)) => {

@@ -54,13 +54,18 @@ impl MountedFs {
             self.last_attributes.remember(&known.0);
             return Ok(known);
         }
+        let fs = self.fs_for(request);
+        if let Some(known) = self.listed_attributes(&fs, ino) {
+            return Ok(known);
+        }
         let (read_at, sent_at) = (cache.moment(), Instant::now());
-        match self.fs_for(request).requester.attr_of(ino) {
+        match fs.requester.attr_of(ino) {
             Ok((attr, ttl)) => {
                 // No recall begins before they are known, which it would end.
                 let permit = self.kernel_cache.permit(ttl, Versions::Compared);
                 if !permit.ttl().is_zero() {
                     cache.remember_attributes(&attr, read_at, sent_at + permit.ttl());
+                    self.note_attribute_request(ino);
                 }
                 drop(permit);
                 self.last_attributes.remember(&attr);

@@ -113,7 +113,8 @@ fn cache_is_limited() {
     for number in 0..10 {
         cache.remember_listing(Ino(1 << 20 | number), &large, cache.moment(), now + TTL);
         let state = cache.0.lock();
-        let entries: usize = state.listings.values().map(|known| known.value.entries.len()).sum();
+        let entries: usize =
+            state.listings.values().map(|known| known.value.page.entries.len()).sum();
         assert!(entries == state.entries && entries <= MAX_ENTRIES && entries > 0);
     }
     for number in 0..2 * MAX_DIRECTORIES as u64 {
@@ -155,4 +156,38 @@ fn attributes_in_the_reply_to_the_only_change_are_known_after_it() {
     assert_eq!(cache.attributes(DIR, now).map(|(attr, _)| attr.size), Some(0), "no change");
     drop(cache.change([DIR]));
     assert_eq!(known(&cache, now), (false, false), "the reply came before the change");
+}
+
+#[test]
+fn entries_of_a_listing_are_known_by_name_and_inode() {
+    let now = Instant::now();
+    let cache = AttributeCache::default();
+    let mut files = page(&[(20, 1), (21, 1)]);
+    Arc::make_mut(&mut files).entries[1].name = vec![b'g'];
+    let found = |name: &[u8], ino| {
+        let entry = cache.entry(DIR, name, now).map(|(attr, _)| attr.map(|attr| attr.ino));
+        let attributes = cache.listed_attributes(DIR, ino, now).map(|(attr, _)| attr.ino);
+        (entry, attributes)
+    };
+    assert_eq!(found(b"f", Ino(20)), (None, None), "nothing was read");
+    let read_at = cache.moment();
+    let open = cache.change([Ino(21)]);
+    assert!(cache.is_changing(Ino(21)) && !cache.is_changing(Ino(20)));
+    assert!(cache.remember_listing(DIR, &files, read_at, now + TTL));
+    assert_eq!(found(b"f", Ino(20)), (Some(Some(Ino(20))), Some(Ino(20))));
+    assert_eq!(found(b"g", Ino(21)), (None, None), "it is changing");
+    assert_eq!(found(b"h", Ino(22)), (Some(None), None), "there is no such name");
+    drop(open);
+    assert_eq!(found(b"g", Ino(21)), (None, None), "it was read before the change");
+    assert_eq!(cache.listing(DIR, now).map(|_| ()), None, "it has a changed inode");
+    assert_eq!(cache.entry(DIR, b"f", now + TTL), None, "the lease has expired");
+    drop(cache.change([DIR]));
+    assert_eq!(found(b"f", Ino(20)), (None, None), "names may have changed");
+    assert!(!cache.remember_listing(DIR, &files, read_at, now + TTL));
+    assert!(cache.remember_listing(DIR, &files, cache.moment(), now + TTL));
+    assert_eq!(found(b"g", Ino(21)), (Some(Some(Ino(21))), Some(Ino(21))));
+    let any = cache.change_any();
+    assert_eq!(found(b"g", Ino(21)), (None, None));
+    drop(any);
+    assert_eq!(found(b"g", Ino(21)), (None, None));
 }
