@@ -104,6 +104,37 @@ fn interrupted_study_goes_on_with_the_cases_that_are_missing_or_changed() {
     assert!(third.stderr.contains("none, seed 1: done before\n"), "{}", third.stderr);
 }
 
+/// Storage nodes are the same to the traffic before I/O, routing is not. The second study has the results of the
+/// first one for the measure that both have.
+#[test]
+fn measures_with_the_same_traffic_share_its_warm_up() {
+    let dir = WorkDir::new();
+    let study = STUDY.replace("machine =", "warm_up = \"200 us\"\nseeds = 2\nmachine =");
+    let routing = "[[measure]]\nname = \"minimal\"\nrouting = \"minimal\"\n";
+    dir.write("study.toml", &format!("{study}{routing}"));
+    let first = dir.expect_success("study study.toml --out out");
+    assert!(first.stderr.contains("8 warm-ups for 12 simulations"), "{}", first.stderr);
+    let both = summary(&dir);
+    std::fs::remove_dir_all(dir.path().join("out")).unwrap();
+    dir.write("study.toml", &study);
+    dir.expect_success("study study.toml --out out --threads 1");
+    assert_eq!(summary(&dir)["measures"][1], both["measures"][1]);
+    for (study, message) in [
+        (study.replace("200 us", "0 s"), "warm_up: 0 s; it is more than 0"),
+        (study.replace("200 us", "soon"), "warm_up: "),
+        (
+            "title = \"a\"\nmachine = \"toy\"\nwarm_up = \"1 ms\"\n[[job]]\nname = \"io\"\n\
+             nodes = 4\nior = \"-F -w\"\n"
+                .into(),
+            "no job has any",
+        ),
+    ] {
+        dir.write("wrong.toml", &study);
+        let failed = dir.expect_invalid_input("study wrong.toml --out wrong");
+        assert!(failed.contains(message), "{failed}");
+    }
+}
+
 /// The kinds of routers do not appear in a machine's description, which has counts only.
 #[test]
 fn study_is_repeated_on_a_machine_with_another_node_map() {

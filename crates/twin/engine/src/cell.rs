@@ -21,6 +21,18 @@ impl<P: Partition> PartitionCell<P> {
     pub fn new(state: P) -> Self {
         PartitionCell { state, queue: Queue::default(), events: 0, last_event: 0, recent: 0 }
     }
+
+    /// A copy, with a copy of the state.
+    pub fn fork(&self, copy: impl FnOnce(&P) -> P) -> Self {
+        let PartitionCell { queue, events, last_event, recent, .. } = self;
+        PartitionCell {
+            state: copy(&self.state),
+            queue: queue.clone(),
+            events: *events,
+            last_event: *last_event,
+            recent: *recent,
+        }
+    }
 }
 
 /// Locks a mutex whose poisoning is irrelevant: it means that a thread panicked, and that panic is

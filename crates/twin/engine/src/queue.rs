@@ -72,6 +72,7 @@ impl<E> Due<E> {
 }
 
 /// Pending events of one partition, in the order of (time, key, insertion).
+#[derive(Clone)]
 pub struct Queue<E> {
     /// Events of each bucket, in the order of insertion.
     buckets: Vec<Vec<Due<E>>>,
@@ -343,6 +344,7 @@ impl<E: Copy> Queue<E> {
 }
 
 /// An event beyond the wheel, and its number among those inserted there.
+#[derive(Clone)]
 struct FarEvent<E> {
     due: Due<E>,
     number: u64,

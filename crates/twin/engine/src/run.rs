@@ -35,6 +35,8 @@ pub(crate) struct Run<'a, P: Partition> {
     /// By partition.
     outboxes: Vec<Outbox<P::Message>>,
     lookahead: Picoseconds,
+    /// No window ends after this time.
+    until: Picoseconds,
     threads: usize,
     barrier: Barrier,
     /// Earliest pending event of each thread's partitions.
@@ -43,7 +45,7 @@ pub(crate) struct Run<'a, P: Partition> {
     events: AtomicU64,
     /// Events of the current epoch.
     epoch_events: AtomicU64,
-    /// No event is left, or the run was stopped. Set only where all threads see it before the same
+    /// No window is left, or the run was stopped. Set only where all threads see it before the same
     /// window.
     stop: AtomicBool,
     /// The thread that runs each partition.
@@ -79,11 +81,12 @@ impl Drop for ReleaseOnPanic<'_> {
 }
 
 impl<'a, P: Partition> Run<'a, P> {
-    /// A run of these partitions on `threads` threads.
+    /// A run of these partitions on `threads` threads, to the last window that ends by the time `until`.
     pub fn new(
         cells: &'a [Mutex<PartitionCell<P>>],
         lookahead: Picoseconds,
         threads: usize,
+        until: Picoseconds,
     ) -> Self {
         let lists = || (0..threads).map(|_| Mutex::new(Vec::new())).collect();
         let outbox = |_| Outbox { filled: AtomicBool::new(false), lists: lists() };
@@ -91,6 +94,7 @@ impl<'a, P: Partition> Run<'a, P> {
             cells,
             outboxes: cells.iter().map(outbox).collect(),
             lookahead,
+            until,
             threads,
             barrier: Barrier::new(threads),
             earliest: (0..threads).map(|_| AtomicU64::new(0)).collect(),
@@ -190,7 +194,11 @@ impl<'a, P: Partition> Run<'a, P> {
             let earliest = if alone { &self.earliest[..1] } else { &self.earliest };
             let earliest = earliest.iter().map(|t| t.load(Ordering::Relaxed)).min();
             let start = earliest.unwrap_or(Picoseconds::MAX);
-            if start == Picoseconds::MAX || self.stop.load(Ordering::Relaxed) {
+            let is_over = match self.until {
+                Picoseconds::MAX => start == Picoseconds::MAX,
+                until => start.saturating_add(self.lookahead) > until,
+            };
+            if is_over || self.stop.load(Ordering::Relaxed) {
                 self.stop.store(true, Ordering::Relaxed);
                 break;
             }

@@ -1,6 +1,6 @@
 //! A model and its clock.
 
-use crate::cell::PartitionCell;
+use crate::cell::{PartitionCell, lock};
 use crate::partition::Partition;
 use crate::queue::Queue;
 use crate::run::{Progress, Run};
@@ -55,9 +55,33 @@ impl<P: Partition> Simulation<P> {
         }
     }
 
+    /// A copy at the same time on at most `threads` threads, with the copies of the partitions' states that
+    /// `copy` makes. Both go on independently of each other.
+    pub fn fork(&self, threads: usize, copy: impl Fn(&P) -> P) -> Self {
+        let cells = self.cells.iter().map(|cell| Mutex::new(lock(cell).fork(&copy)));
+        Simulation {
+            cells: cells.collect(),
+            lookahead: self.lookahead,
+            threads: threads.clamp(1, self.cells.len().max(1)),
+            statistics: self.statistics,
+        }
+    }
+
+    /// Counts of the runs so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
     /// Runs until no event is left, or until `progress` stops the run.
     pub fn run(&mut self, progress: Progress<'_>) -> Statistics {
-        let run = Run::new(&self.cells, self.lookahead, self.threads);
+        self.run_until(Picoseconds::MAX, progress)
+    }
+
+    /// Runs the windows that end by the time `until`, as [`Simulation::run`] does: no event at `until` or later
+    /// has run, and events may be inserted for `until` and later times, with the same results as if they had
+    /// been inserted before.
+    pub fn run_until(&mut self, until: Picoseconds, progress: Progress<'_>) -> Statistics {
+        let run = Run::new(&self.cells, self.lookahead, self.threads, until);
         let (windows, messages) = run.run_to_end(progress);
         self.statistics.windows += windows;
         self.statistics.messages += messages;

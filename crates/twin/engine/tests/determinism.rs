@@ -42,7 +42,7 @@ impl Partition for Cascade {
     }
 }
 
-fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
+fn cascades(threads: usize) -> Simulation<Cascade> {
     let cascades = (0..PARTITIONS).map(|p| Cascade { state: mix(p.into()), visits: 0 }).collect();
     let mut simulation = Simulation::new(cascades, LOOKAHEAD, threads);
     simulation.for_each_partition(|p, _, queue| {
@@ -50,8 +50,17 @@ fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
             queue.push(u64::from(p % 3) * 1_000, i, 100 + i);
         }
     });
+    simulation
+}
+
+fn states(simulation: Simulation<Cascade>) -> Vec<(u64, u64)> {
+    simulation.into_partitions().iter().map(|t| (t.state, t.visits)).collect()
+}
+
+fn run(threads: usize) -> (Vec<(u64, u64)>, Statistics) {
+    let mut simulation = cascades(threads);
     let statistics = simulation.run(&|_, _| true);
-    (simulation.into_partitions().iter().map(|t| (t.state, t.visits)).collect(), statistics)
+    (states(simulation), statistics)
 }
 
 #[test]
@@ -92,5 +101,22 @@ fn message_inside_the_window_panics_and_releases_all_threads() {
             simulation.run(&|_, _| true);
         });
         assert!(outcome.is_err(), "{threads} threads");
+    }
+}
+
+/// A copy at any time goes on as the simulation itself, and both as if there had been no stop.
+#[test]
+fn copies_and_stops_do_not_change_results() {
+    let whole = run(1);
+    for (until, threads) in [(0, 1), (350_000, 2), (40_000_000, 1), (40_000_001, 3)] {
+        let mut simulation = cascades(threads);
+        let before = simulation.run_until(until, &|_, _| true);
+        assert!(before.last_event <= until && before.events < whole.1.events, "{before:?}");
+        let mut copy = simulation.fork(3, |cascade| Cascade { ..*cascade });
+        let results = [simulation.run(&|_, _| true), copy.run(&|_, _| true)];
+        assert_eq!(results, [whole.1; 2], "until {until}");
+        for simulation in [simulation, copy] {
+            assert_eq!(states(simulation), whole.0, "until {until}");
+        }
     }
 }

@@ -18,6 +18,17 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// A copy of a group that has traffic only.
+    pub fn copy_with_traffic(&self) -> Group {
+        assert!(self.io.is_none() && self.collective.is_none(), "a group with other jobs");
+        Group {
+            fabric: self.fabric.clone(),
+            traffic: self.traffic.clone(),
+            io: None,
+            collective: None,
+        }
+    }
+
     fn deliver(&mut self, delivery: &Delivery, context: &mut GroupContext<'_>) {
         let packet = &delivery.packet;
         let traffic = self.traffic.get_mut(TrafficJob::number_of(packet));

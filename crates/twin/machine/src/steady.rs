@@ -67,6 +67,13 @@ impl Block {
 pub(crate) struct Slices {
     /// A slice lasts 2^`bits` ps.
     bits: u32,
+    /// Begin of the first slice, ps.
+    origin: u64,
+    /// Bytes offered and delivered before.
+    before: (u64, u64),
+    /// Creation, delivery and bytes of the packets that are delivered after the origin, until the length of
+    /// slices is known.
+    held: Option<Vec<(u64, u64, u64)>>,
     slices: Vec<Slice>,
     blocks: Vec<Block>,
 }
@@ -75,12 +82,31 @@ impl Slices {
     /// Slices for traffic that is generated for about `span` ps.
     pub fn new(span: f64) -> Slices {
         let bits = (span / LEAST_SLICES).max(1.0).log2() as u32;
-        Slices { bits, slices: Vec::new(), blocks: Vec::new() }
+        let (slices, blocks) = (Vec::new(), Vec::new());
+        Slices { bits, origin: 0, before: (0, 0), held: None, slices, blocks }
+    }
+
+    /// The same, which begin at the time `origin`, ps: what happens before is only part of the backlog.
+    pub fn starting_at(span: f64, origin: u64) -> Slices {
+        Slices { origin, ..Slices::new(span) }
+    }
+
+    /// Slices that begin at the time `origin`, ps, and get their length later, before that time has passed.
+    pub fn without_span(origin: u64) -> Slices {
+        Slices { held: Some(Vec::new()), ..Slices::starting_at(1.0, origin) }
+    }
+
+    /// Gives slices the length for traffic that is generated for about `span` ps.
+    pub fn set_span(&mut self, span: f64) {
+        assert!(self.slices.is_empty(), "counts in slices without a length");
+        let held = self.held.take().unwrap_or_default();
+        self.bits = Slices::new(span).bits;
+        held.into_iter().for_each(|(born, now, bytes)| self.count_delivered(born, now, bytes));
     }
 
     #[inline]
     fn slice(&mut self, at: u64) -> Option<&mut Slice> {
-        let number = (at >> self.bits) as usize;
+        let number = (at.checked_sub(self.origin)? >> self.bits) as usize;
         if number >= self.slices.len() {
             if number >= MAX_SLICES {
                 return None;
@@ -92,7 +118,10 @@ impl Slices {
 
     /// Counts a message of `bytes` that is ready to be sent at `at`.
     pub fn count_offered(&mut self, at: u64, bytes: u64) {
-        if let Some(slice) = self.slice(at) {
+        assert!(at < self.origin || self.held.is_none(), "an offer in a slice without a length");
+        if at < self.origin {
+            self.before.0 += bytes;
+        } else if let Some(slice) = self.slice(at) {
             slice.offered += bytes;
         }
     }
@@ -100,6 +129,14 @@ impl Slices {
     /// Counts a packet of a message that was ready at `born` and is delivered `now`.
     #[inline]
     pub fn count_delivered(&mut self, born: u64, now: u64, bytes: u64) {
+        if now < self.origin {
+            self.before.1 += bytes;
+            return;
+        }
+        if let Some(held) = &mut self.held {
+            held.push((born, now, bytes));
+            return;
+        }
         if let Some(slice) = self.slice(now) {
             slice.delivered += bytes;
         }
@@ -109,7 +146,7 @@ impl Slices {
         };
         slice.packets += 1;
         slice.latency += latency;
-        let number = (born >> self.bits) as usize / SLICES_PER_BLOCK;
+        let number = ((born - self.origin) >> self.bits) as usize / SLICES_PER_BLOCK;
         if number >= self.blocks.len() {
             self.blocks.resize(number + 1, Block::default());
         }
@@ -121,7 +158,9 @@ impl Slices {
 
     /// Adds the counts of another group.
     pub fn merge(&mut self, other: &Slices) {
-        assert_eq!(self.bits, other.bits, "slices of different lengths");
+        assert_eq!((self.bits, self.origin), (other.bits, other.origin), "different slices");
+        self.before.0 += other.before.0;
+        self.before.1 += other.before.1;
         if self.slices.len() < other.slices.len() {
             self.slices.resize(other.slices.len(), Slice::default());
         }
@@ -147,6 +186,8 @@ impl Slices {
     /// start of the window, ps; `None`: a fifth of the time.
     pub fn steady_state(&self, end: u64, earliest: Option<u64>) -> SteadyState {
         let length = self.block_length();
+        let end = end.saturating_sub(self.origin);
+        let earliest = earliest.map(|at| at.saturating_sub(self.origin));
         let blocks = ((end / length) as usize).min(MAX_SLICES / SLICES_PER_BLOCK);
         let means: Vec<f64> = (0..blocks).filter_map(|block| self.mean_latency(block)).collect();
         let warm_up = mser(&means);
@@ -178,8 +219,11 @@ impl Slices {
                 (false, Some(_)) if window.len() >= 3 => State::Steady,
                 (false, _) => State::NotSteady,
             },
-            warm_up: warm_up.map(|blocks| blocks as u64 * length),
-            window: (window.start as u64 * length, window.end as u64 * length),
+            warm_up: warm_up.map(|blocks| self.origin + blocks as u64 * length),
+            window: (
+                self.origin + window.start as u64 * length,
+                self.origin + window.end as u64 * length,
+            ),
             offered,
             delivered,
             backlog: (backlog(window.start), backlog(window.end)),
@@ -204,7 +248,8 @@ impl Slices {
     fn backlog(&self, slice: usize) -> u64 {
         let before = &self.slices[..slice.min(self.slices.len())];
         let sum = |of: fn(&Slice) -> u64| before.iter().map(of).sum::<u64>();
-        sum(|s| s.offered).saturating_sub(sum(|s| s.delivered))
+        let (offered, delivered) = self.before;
+        (offered + sum(|s| s.offered)).saturating_sub(delivered + sum(|s| s.delivered))
     }
 }
 
@@ -351,6 +396,26 @@ mod tests {
         assert_eq!(steady.warm_up, Some(30 << 10));
         assert_eq!(steady.window.0, 30 << 10);
         assert_eq!(steady.latency.max, 2_048);
+    }
+
+    /// A message each 1,024 ps, delivered two slices later; counted from the 30th on.
+    #[test]
+    fn counts_from_a_later_time_on_are_those_of_its_window() {
+        let mut later = Slices::without_span(30 << 10);
+        let count = |slices: &mut Slices, messages: std::ops::Range<u64>| {
+            for i in messages {
+                slices.count_offered(i << 10, 100);
+                slices.count_delivered(i << 10, (i + 2) << 10, 100);
+            }
+        };
+        count(&mut later, 0..30);
+        later.set_span(102_400.0);
+        count(&mut later, 30..130);
+        let steady = later.steady_state(100 << 10, None);
+        assert_eq!(steady.window, (50 << 10, 100 << 10));
+        assert_eq!((steady.offered, steady.delivered), (5_000, 5_000));
+        assert_eq!(steady.backlog, (200, 200));
+        assert_eq!((steady.latency.packets, steady.latency.sum), (50, 50 * 2_048));
     }
 
     #[test]

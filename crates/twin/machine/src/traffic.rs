@@ -26,6 +26,8 @@ pub(crate) struct TrafficJob {
     pub seed: u64,
     /// Time in which the messages are expected to be generated, ps.
     pub span: f64,
+    /// End of its warm-up, from which its messages are counted, ps.
+    pub counted_from: u64,
 }
 
 /// The end of a job's messages.
@@ -75,6 +77,7 @@ fn random_streams(seed: u64, index: u32) -> (RandomStream, RandomStream) {
 }
 
 /// One sending node.
+#[derive(Clone)]
 struct Source {
     /// Number of the node within the job.
     index: u32,
@@ -107,6 +110,7 @@ impl Source {
 }
 
 /// The traffic of one group: its sending nodes, and what its nodes have received.
+#[derive(Clone)]
 pub(crate) struct Traffic {
     job: Arc<TrafficJob>,
     /// By the node's number within the group; `None`: not of the job.
@@ -154,9 +158,20 @@ impl Traffic {
             partial: HashMap::new(),
             messages_sent: 0,
             messages_delivered: 0,
-            slices: Slices::new(job.span),
+            slices: match job.counted_from {
+                0 => Slices::new(job.span),
+                from => Slices::without_span(from),
+            },
             stopped_at: None,
         }
+    }
+
+    /// Goes on at the end of the warm-up as a job that differs only in the end of its messages.
+    pub fn go_on_as(&mut self, job: &Arc<TrafficJob>) {
+        let same = |job: &TrafficJob| (job.number, job.seed, job.counted_from, job.message_bytes);
+        assert!(same(&self.job) == same(job) && self.job.nodes == job.nodes, "another job");
+        self.slices.set_span(job.span);
+        self.job = job.clone();
     }
 
     /// Ends the generation of messages. Those that were ready before and could not be sent have been

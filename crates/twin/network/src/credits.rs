@@ -12,7 +12,7 @@ const MAX_OPEN_BATCHES: usize = 512;
 pub(crate) type Credit = (Upstream, u32);
 
 /// Credits due at one moment.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Batch {
     /// Due at `number` << [`BATCH_BITS`].
     number: u64,
@@ -20,6 +20,7 @@ struct Batch {
 }
 
 /// Credits on their way back to the ports of one group. One event returns a whole batch.
+#[derive(Clone)]
 pub(crate) struct CreditBatches {
     open: Vec<Batch>,
     /// Empty lists for new batches. The most recently used is reused first: it is in the cache.

@@ -39,6 +39,7 @@ use forebay_random::{RandomSequence, stream_label};
 use std::sync::Arc;
 
 /// Routers, links and network interfaces of one group.
+#[derive(Clone)]
 pub struct Fabric {
     topology: Arc<Topology>,
     network: Arc<Network>,

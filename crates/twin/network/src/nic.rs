@@ -35,7 +35,7 @@ pub struct Message {
 
 /// Interface of one node. It has a queue for short messages (of one packet) and one for long messages
 /// of each class, and takes packets from these queues in turn.
-#[derive(Default)]
+#[derive(Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Nic {
     /// The queue from which the next packet is taken if it has one.

@@ -33,6 +33,7 @@ pub(crate) struct WaitingQueue {
 }
 
 /// The packets of one group.
+#[derive(Clone)]
 pub(crate) struct PacketTable {
     slots: Vec<Slot>,
     /// First of the list of unused slots. The most recently used is reused first: it is in the cache.

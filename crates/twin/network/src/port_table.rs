@@ -40,6 +40,7 @@ pub(crate) struct FarEnd {
 }
 
 /// Output ports of a group's routers, router by router, then one port per interface of a node into its router.
+#[derive(Clone)]
 pub(crate) struct PortTable {
     ports: Vec<Port>,
     queues: Vec<PortQueues>,

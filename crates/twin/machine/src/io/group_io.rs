@@ -68,12 +68,13 @@ impl JobState {
 
 impl Io {
     /// The I/O of one group, with the first event of each process in `queue`. The jobs are in the
-    /// order of their numbers.
+    /// order of their numbers. `reached` is the time of the last event that has run, ps.
     pub fn new(
         jobs: &[Arc<IoJob>],
         fabric: &mut Fabric,
         group: u16,
         queue: &mut Queue<Event>,
+        reached: u64,
     ) -> Self {
         let groups = usize::from(fabric.topology().groups);
         let mut io = Io {
@@ -90,6 +91,8 @@ impl Io {
             assert_eq!(usize::from(job.number), number, "the order of the jobs");
             io.clients[number].start(job, queue);
             io.enter_phases(number, 0, fabric, job.start);
+            // At the start of the job, a link may have ended what it does now.
+            io.clients[number].phase.links = fabric.link_statistics(reached);
         }
         io
     }

@@ -26,7 +26,8 @@ pub use interference::{InterferenceStudy, fidelity_of_interference, simulate_int
 pub(crate) use ior::simulate_joined;
 pub use ior::{check_ior_fits, fidelity_of_ior, simulate_ior};
 pub use jobs::{
-    IoWork, JobWork, MOST_JOBS, StorageChoice, StudyJob, check_jobs_fit, simulate_jobs,
+    IoWork, JobWork, MOST_JOBS, StorageChoice, StudyJob, WarmUps, check_jobs_fit, simulate_jobs,
+    simulate_jobs_after,
 };
 pub(crate) use joined::{JoinedTest, of_calls};
 pub use logged::LogFlush;

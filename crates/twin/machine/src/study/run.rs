@@ -38,7 +38,51 @@ pub(super) fn run(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<Outcome, StudyError> {
-    let mut simulation = build(scenario, options);
+    let mut simulation = begin(scenario, options);
+    add_jobs(&mut simulation, scenario, 0);
+    finish(simulation, scenario, options, progress)
+}
+
+/// Simulates the traffic of a scenario until the time `until`, ps, which is the end of its warm-up.
+pub(super) fn warm_up(
+    scenario: &Scenario,
+    options: &SimOptions,
+    until: u64,
+    progress: Progress<'_>,
+) -> Result<Simulation<Group>, StudyError> {
+    let mut simulation = begin(scenario, options);
+    let stopped = AtomicBool::new(false);
+    simulation.run_until(until, &|now, events| {
+        let goes_on = progress(Time(now), 0.0, events);
+        stopped.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    });
+    if stopped.into_inner() { Err(StudyError::Interrupted) } else { Ok(simulation) }
+}
+
+/// Runs a scenario to its end after the warm-up of its traffic.
+pub(super) fn run_after(
+    mut simulation: Simulation<Group>,
+    scenario: &Scenario,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<Outcome, StudyError> {
+    simulation.for_each_partition(|_, group, _| {
+        let traffic = group.traffic.iter_mut().zip(&scenario.traffic);
+        traffic.for_each(|(traffic, job)| traffic.go_on_as(job));
+    });
+    let reached = simulation.statistics().last_event;
+    add_jobs(&mut simulation, scenario, reached);
+    finish(simulation, scenario, options, progress)
+}
+
+/// Runs a simulation to its end, where nothing is in flight.
+fn finish(
+    mut simulation: Simulation<Group>,
+    scenario: &Scenario,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<Outcome, StudyError> {
     let started = Instant::now();
     let stopped = AtomicBool::new(false);
     let statistics = simulation.run(&|now, events| {
@@ -76,8 +120,8 @@ pub(super) fn run(
     Ok(Outcome { groups, end, started, cost, delays, observed })
 }
 
-/// The groups of a scenario with their first events.
-fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
+/// The groups of a scenario with the first events of its traffic.
+fn begin(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
     let (topology, network) = (&scenario.topology, &scenario.network);
     let groups = (0..topology.groups)
         .map(|group| Group {
@@ -95,22 +139,32 @@ fn build(scenario: &Scenario, options: &SimOptions) -> Simulation<Group> {
         }
         let jobs = scenario.traffic.iter();
         group.traffic = jobs.map(|job| Traffic::new(job, topology, number, queue)).collect();
+        if scenario.observe.is_any() {
+            let probe = scenario.observe.probe(topology.groups, scenario.labels.as_deref());
+            group.fabric.observe(&probe);
+        }
+    });
+    simulation
+}
+
+/// Adds the first events of all other jobs. `reached` is the time of the last event that has run, ps.
+fn add_jobs(simulation: &mut Simulation<Group>, scenario: &Scenario, reached: u64) {
+    let topology = &scenario.topology;
+    simulation.for_each_partition(|number, group, queue| {
+        let number = number as u16;
         if let Some(job) = &scenario.collective {
             group.collective = Some(CollectiveNodes::new(job, topology, number, queue));
         }
         if !scenario.io.is_empty() {
-            group.io = Some(Io::new(&scenario.io, &mut group.fabric, number, queue));
+            let io = Io::new(&scenario.io, &mut group.fabric, number, queue, reached);
+            group.io = Some(io);
         }
-        if scenario.observe.is_any() {
-            group
-                .fabric
-                .observe(&scenario.observe.probe(topology.groups, scenario.labels.as_deref()));
-            if let Some(io) = &mut group.io {
-                io.observer = Some(Box::new(IoObserver::new(&scenario.observe, topology.groups)));
-            }
+        if scenario.observe.is_any()
+            && let Some(io) = &mut group.io
+        {
+            io.observer = Some(Box::new(IoObserver::new(&scenario.observe, topology.groups)));
         }
     });
-    simulation
 }
 
 /// Largest resident set of this process so far, in bytes; 0 where the system does not report it.

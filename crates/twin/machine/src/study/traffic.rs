@@ -208,6 +208,7 @@ pub(super) fn traffic_job(
         generation,
         seed,
         span: span.unwrap_or(spec.messages as f64 * arrivals.mean().0 as f64),
+        counted_from: 0,
         nodes,
     })
 }

@@ -110,6 +110,7 @@ pub(crate) struct Grant {
 }
 
 /// The observations of one group.
+#[derive(Clone)]
 pub struct Probe {
     job_of: JobsOfPackets,
     holders: Option<Holders>,

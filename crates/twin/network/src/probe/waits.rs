@@ -77,6 +77,7 @@ pub(super) struct Joined {
 }
 
 /// Bytes of each job that hold credits of each channel or wait for them, by index of the port.
+#[derive(Clone)]
 pub(super) struct Holders {
     ports: Vec<Option<Box<[[u64; JOBS]; 16]>>>,
 }
@@ -113,7 +114,7 @@ impl Holders {
 /// The transmissions granted on a link that have not ended: job and end of each run of packets of one
 /// job. An idle time before a packet counts as its transmission: it delays a packet that is ready in
 /// it because the link had been granted for later.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     runs: VecDeque<(u8, u64)>,
     /// Start of the first run, ps: the end of those before.

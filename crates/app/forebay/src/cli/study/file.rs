@@ -24,6 +24,9 @@ use std::path::Path;
 const MOST_MEASURES: usize = 256;
 const MOST_SEEDS: u32 = 1_000;
 
+/// Longest warm-up: simulated times have 64 bits of picoseconds.
+const MOST_WARM_UP: Time = Time(1_000_000_000_000_000);
+
 /// The name of the case without a measure.
 pub(super) const NONE: &str = "none";
 
@@ -42,6 +45,8 @@ pub(super) struct StudyFile {
     pub job: Vec<JobEntry>,
     /// `packet`, `flow` or `auto`.
     pub fidelity: Option<String>,
+    /// Time for which the jobs with traffic run before those with I/O.
+    warm_up: Option<String>,
     #[serde(default)]
     pub measure: Vec<Measure>,
     /// Variations, of which each combination is a measure.
@@ -243,6 +248,7 @@ impl StudyFile {
         if let Some(name) = first_twice(self.job.iter().map(|job| job.name.as_str()).collect()) {
             return Err(format!("two jobs are named `{name}`: give each its name"));
         }
+        self.warm_up()?;
         for measure in &self.measure {
             let known = |name: &&String| self.job.iter().any(|job| job.name == **name);
             if let Some(name) = measure.job.keys().find(|name| !known(name)) {
@@ -255,6 +261,19 @@ impl StudyFile {
             }
         }
         Ok(())
+    }
+
+    /// The warm-up of traffic, if there is one.
+    pub fn warm_up(&self) -> Result<Option<Time>, String> {
+        let Some(text) = &self.warm_up else { return Ok(None) };
+        let time = text.parse::<Time>().map_err(|error| format!("warm_up: {error}"))?;
+        if time == Time::ZERO || time > MOST_WARM_UP {
+            return Err(format!("warm_up: {text}; it is more than 0 and at most {MOST_WARM_UP}"));
+        }
+        if self.job.iter().all(|job| job.traffic.is_none()) {
+            return Err("`warm_up` is for studies with traffic: no job has any".into());
+        }
+        Ok(Some(time))
     }
 
     /// The case without a measure, then those with one; each with all seeds.
@@ -307,8 +326,10 @@ impl StudyFile {
         let machine_files = machine.files.iter().map(|file| {
             format!("{}: CRC-32C {:08x}\n", file.name, crc32c::crc32c(file.text.as_bytes()))
         });
+        let warm_up = self.warm_up().map_err(at)?;
+        let warm_up = warm_up.map_or(String::new(), |time| format!("warm-up {time}\n"));
         let inputs = format!(
-            "forebay {VERSION}\n{measure:?}\n{jobs:?}\n{options:?}\n{}{}",
+            "forebay {VERSION}\n{measure:?}\n{jobs:?}\n{options:?}\n{warm_up}{}{}",
             machine_files.collect::<String>(),
             machine_text(&machine)
         );

@@ -9,11 +9,13 @@ use super::ior::FidelityArg;
 use super::options::cores;
 use super::output::to_json;
 use super::replicates::run_all;
-use crate::console::print_stdout;
+use crate::console::{print_stderr, print_stdout};
 use crate::run_directory::write_file;
+use case::{Case, CaseResult};
 use clap::Args;
 use file::StudyFile;
 use forebay_console::Failure;
+use forebay_machine::study::WarmUps;
 use std::path::PathBuf;
 use summary::Summary;
 
@@ -46,10 +48,33 @@ pub(super) fn run(args: &StudyArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out)
         .map_err(|error| Failure::Input(format!("{}: {error}", args.out.display())))?;
     let threads = args.threads.map_or_else(cores, usize::from);
-    let results = run_all(cases.len(), threads, |nth| cases[nth].result(&args.out))?;
+    let results = match study.warm_up().map_err(Failure::Input)? {
+        None => {
+            run_all(cases.len(), threads, |nth| cases[nth].result(&args.out, &WarmUps::none()))?
+        }
+        Some(time) => results_after(&WarmUps::shared(time), &cases, threads, args)?,
+    };
     let summary = Summary::of(&study, &results);
     let report = report::report(&study, &summary);
     write_file(&args.out.join("summary.json"), to_json(&summary)?)?;
     write_file(&args.out.join("report.md"), &report)?;
     print_stdout(&report)
+}
+
+/// The results of the cases in their order. Cases with the same seed, which can have the same warm-ups, are
+/// simulated one after another.
+fn results_after(
+    warm_ups: &WarmUps,
+    cases: &[Case],
+    threads: usize,
+    args: &StudyArgs,
+) -> Result<Vec<CaseResult>, Failure> {
+    let mut order: Vec<usize> = (0..cases.len()).collect();
+    order.sort_by_key(|nth| cases[*nth].seed);
+    let of_case = |nth: usize| Ok((order[nth], cases[order[nth]].result(&args.out, warm_ups)?));
+    let mut results = run_all(cases.len(), threads, of_case)?;
+    results.sort_by_key(|(nth, _)| *nth);
+    let (simulated, copied) = warm_ups.counts();
+    print_stderr(format_args!("{simulated} warm-ups for {copied} simulations"));
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }

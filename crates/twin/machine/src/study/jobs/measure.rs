@@ -72,7 +72,8 @@ pub(super) struct TrafficWindow {
     link_rate: f64,
     /// Time by whose parts the traffic is counted, ps.
     pub span: u64,
-    /// Start of the last I/O job, ps.
+    /// End of the warm-up, ps, and start of the last I/O job, ps.
+    warm_up: u64,
     from: u64,
     /// End of the generation of messages, ps.
     pub end: u64,
@@ -89,7 +90,8 @@ pub(super) fn traffic_windows(
     let from = outcome.groups.iter().filter_map(|group| group.io.as_ref());
     let from = from.map(Io::last_start).max().unwrap_or(0);
     let of_job = |(number, job): (usize, &usize)| {
-        let mut slices = Slices::new(span as f64);
+        let warm_up = placed.warm_up;
+        let mut slices = Slices::starting_at(span as f64, warm_up);
         let mut stopped: Option<u64> = None;
         for group in &outcome.groups {
             if let Some(traffic) = group.traffic.get(number) {
@@ -102,7 +104,7 @@ pub(super) fn traffic_windows(
             (Generation::Messages(_) | Generation::UntilOtherEnds, None) => outcome.end,
         };
         let link_rate = placed.link_rate(*job);
-        TrafficWindow { slices, link_rate, span, from, end }
+        TrafficWindow { slices, link_rate, span, warm_up, from, end }
     };
     with_traffic.enumerate().map(of_job).collect()
 }
@@ -110,7 +112,7 @@ pub(super) fn traffic_windows(
 impl TrafficWindow {
     /// The state until `end`, from `earliest` ps on or later.
     fn state(&self, end: u64, earliest: u64) -> SteadyState {
-        let fifth = (end as f64 * 0.2) as u64;
+        let fifth = self.warm_up + ((end - self.warm_up) as f64 * 0.2) as u64;
         self.slices.steady_state(end, Some(fifth.max(earliest)))
     }
 

@@ -7,11 +7,12 @@
 mod flows;
 mod measure;
 mod place;
+mod warm_ups;
 
 use super::error::StudyError;
 use super::fabric::fabric_for;
 use super::options::{Fidelity, SimOptions};
-use super::run::{Outcome, Progress, run};
+use super::run::{Outcome, Progress, run, run_after};
 use crate::observe::ObserveOptions;
 use crate::results::{IoRun, JobRun, JobsRun, JobsTogether, SCHEMA};
 use crate::traffic::Generation;
@@ -25,6 +26,7 @@ use measure::{TrafficWindow, beside_all, io_run, io_run_of_point, traffic_window
 use place::PlacedJobs;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+pub use warm_ups::WarmUps;
 
 /// Jobs of a study at most.
 pub const MOST_JOBS: usize = JOBS;
@@ -92,10 +94,26 @@ pub fn simulate_jobs(
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<JobsRun, StudyError> {
-    let placed = PlacedJobs::place(machine, jobs, options)?;
+    simulate_jobs_after(&WarmUps::none(), machine, jobs, options, progress)
+}
+
+/// As [`simulate_jobs`], after warm-ups of the jobs with traffic: those with I/O start later by this time, and
+/// traffic is counted from then on.
+///
+/// # Errors
+/// As [`simulate_jobs`].
+pub fn simulate_jobs_after(
+    warm_ups: &WarmUps,
+    machine: &Machine,
+    jobs: &[StudyJob],
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<JobsRun, StudyError> {
+    let placed = PlacedJobs::place(machine, jobs, options, warm_ups.time())?;
     let mut study = Study {
         companies: companies(jobs.len()),
         placed: &placed,
+        warm_ups,
         options,
         progress,
         simulations: 0,
@@ -113,7 +131,7 @@ pub fn check_jobs_fit(
     jobs: &[StudyJob],
     options: &SimOptions,
 ) -> Result<(), StudyError> {
-    PlacedJobs::place(machine, jobs, options).map(drop)
+    PlacedJobs::place(machine, jobs, options, 0).map(drop)
 }
 
 /// All pairs of `count` jobs and, if there are more than two, all jobs.
@@ -126,6 +144,7 @@ fn companies(count: usize) -> Vec<Vec<usize>> {
 /// The simulations of a study.
 struct Study<'a> {
     placed: &'a PlacedJobs<'a>,
+    warm_ups: &'a WarmUps,
     /// Jobs that run together.
     companies: Vec<Vec<usize>>,
     options: &'a SimOptions,
@@ -165,16 +184,17 @@ impl Study<'_> {
                 continue;
             }
             let outcome = self.run(&[job], Generation::UntilOtherEnds, 0, false)?;
-            span = span.max(outcome.end);
+            span = span.max(outcome.end.saturating_sub(self.placed.warm_up));
             alone[job] = Some(JobRun::Io(io_run(self.placed, &[job], job, &outcome)));
         }
         let traffic_span = self.placed.traffic_span()?;
+        let traffic_end = self.placed.warm_up + traffic_span;
         let span = if span > 0 { span } else { traffic_span };
         let mut companies = Vec::new();
         for jobs in std::mem::take(&mut self.companies) {
             let has_io = jobs.iter().any(|job| self.placed.is_io(*job));
             let generation =
-                if has_io { Generation::UntilOtherEnds } else { Generation::Until(traffic_span) };
+                if has_io { Generation::UntilOtherEnds } else { Generation::Until(traffic_end) };
             let span = if has_io { span } else { traffic_span };
             let mut outcome = self.run(&jobs, generation, span, true)?;
             companies.push(self.company(jobs, (span, generation), &mut outcome));
@@ -240,9 +260,14 @@ impl Study<'_> {
         }
         let (before, progress) = (self.simulations, self.progress);
         let count = self.placed.count_simulations();
-        let outcome = run(&scenario, self.options, &|simulated, done, events| {
+        let shown = |simulated, done, events| {
             progress(simulated, (before as f64 + done) / count as f64, events)
-        })?;
+        };
+        let inputs = || self.placed.warm_up_inputs(jobs, &scenario);
+        let outcome = match self.warm_ups.state(inputs, &scenario, self.options, &shown)? {
+            Some(state) => run_after(state, &scenario, self.options, &shown)?,
+            None => run(&scenario, self.options, &shown)?,
+        };
         self.simulations += 1;
         self.events += outcome.cost.events;
         Ok(outcome)
@@ -280,7 +305,7 @@ impl Study<'_> {
         let windows = companies.iter().filter_map(|company| company.window_of(job));
         let windows: Vec<&TrafficWindow> = windows.collect();
         if windows.is_empty() {
-            let alone = self.window_alone(job, span, span)?;
+            let alone = self.window_alone(job, span, self.placed.warm_up + span)?;
             return Ok(vec![alone.compare(&alone)]);
         }
         let mut known: BTreeMap<(u64, u64), TrafficWindow> = BTreeMap::new();

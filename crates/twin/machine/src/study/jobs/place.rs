@@ -32,6 +32,8 @@ pub(super) struct PlacedJobs<'a> {
     storage: Vec<Option<(Storage, BurstBuffer)>>,
     /// The fidelity of simulations of several jobs.
     pub fidelity: Fidelity,
+    /// Time for which traffic runs before the jobs with I/O, ps.
+    pub warm_up: u64,
 }
 
 impl<'a> PlacedJobs<'a> {
@@ -39,6 +41,7 @@ impl<'a> PlacedJobs<'a> {
         machine: &'a Machine,
         jobs: &'a [StudyJob],
         options: &'a SimOptions,
+        warm_up: u64,
     ) -> Result<Self, StudyError> {
         if jobs.is_empty() || jobs.len() > MOST_JOBS {
             return Err(StudyError::Limit(format!(
@@ -63,7 +66,8 @@ impl<'a> PlacedJobs<'a> {
         idle.labels = Some(Arc::new(labels));
         let storage = storage_of(machine, jobs, options)?;
         let fidelity = Fidelity::Packet;
-        let mut placed = PlacedJobs { jobs, idle, machine, options, nodes, storage, fidelity };
+        let mut placed =
+            PlacedJobs { jobs, idle, machine, options, nodes, storage, fidelity, warm_up };
         let all: Vec<usize> = (0..jobs.len()).collect();
         let scenario = placed.scenario(&all, Generation::UntilOtherEnds, 0)?;
         match (jobs, scenario.io.as_slice()) {
@@ -131,7 +135,7 @@ impl<'a> PlacedJobs<'a> {
                     };
                     let span = (span > 0).then_some(span as f64);
                     let mut job = traffic_job(self.machine, spec, nodes, seed, generation, span)?;
-                    job.number = place;
+                    (job.number, job.counted_from) = (place, self.warm_up);
                     scenario.traffic.push(Arc::new(job));
                 }
             }
@@ -151,11 +155,27 @@ impl<'a> PlacedJobs<'a> {
         };
         let test = JoinedTest::new(self.machine, &work.ior, self.options);
         let mut job = ior_job_on(&self.idle, &test, nodes, work.ppn, self.options, storage)?;
-        (job.number, job.start) = (place, work.start.0);
+        (job.number, job.start) = (place, self.warm_up.saturating_add(work.start.0));
         job.rate_limit = work.rate_limit;
         // Files of different jobs are different files and begin at different servers.
         job.pattern = job.pattern.with_first_file(number as u64 * FILES_OF_A_JOB);
         Ok(job)
+    }
+
+    /// Everything that decides the state at the end of the warm-up of a scenario of some of the jobs.
+    pub fn warm_up_inputs(&self, jobs: &[usize], scenario: &Scenario) -> String {
+        let with_traffic: Vec<usize> =
+            jobs.iter().copied().filter(|job| !self.is_io(*job)).collect();
+        let of_jobs = with_traffic.iter().map(|&job| {
+            let (order, nodes) = (self.order_among_traffic(job), &self.nodes[job]);
+            format!("{order} {nodes:?} {:?}\n", self.jobs[job].work)
+        });
+        let of_jobs: String = of_jobs.collect();
+        // Delays are attributed to all jobs by their nodes.
+        let labels = scenario.observe.is_any().then_some(&self.nodes);
+        let (machine, network, seed) = (&scenario.machine, &scenario.network, self.options.seed);
+        let (observe, until) = (&scenario.observe, self.warm_up);
+        format!("{until} {seed} {observe:?} {labels:?}\n{of_jobs}{machine:?}\n{network:?}")
     }
 
     /// The number of jobs with traffic before a job.
