@@ -121,7 +121,7 @@ need_chromium() {
 # Programs that run on a mounted buffer, and those that compile and run a job's C program.
 need_programs() {
     local missing=() program
-    for program in fusermount3:fuse3 rsync:rsync sqlite3:sqlite3 fio:fio git:git make:make \
+    for program in fusermount3:fuse3 rsync:rsync setfacl:acl sqlite3:sqlite3 fio:fio git:git make:make \
         pkg-config:pkg-config setpriv:util-linux flock:util-linux nsenter:util-linux ip:iproute2 \
         munged:munge script:bsdutils mkfs.ext4:e2fsprogs python3:python3 \
         ssh:openssh-client dropbear:dropbear-bin objdump:binutils \

@@ -32,7 +32,7 @@ impl Fs {
     /// Creates and opens a file, or opens it if it exists.
     pub fn create_path(&self, path: &Path, mode: u16, open: OpenMode) -> Result<Opened, Errno> {
         let (parent, name) = split(path)?;
-        self.create_at((parent.as_os_str().as_bytes(), name), mode, open)
+        self.create_at((parent.as_os_str().as_bytes(), name), mode.into(), open)
     }
 
     /// Creates a directory and its missing parents.

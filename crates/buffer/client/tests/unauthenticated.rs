@@ -221,7 +221,7 @@ fn read_only_handle_cannot_be_upgraded() {
             Request::Name(NameRequest::Create {
                 parent: Ino::ROOT,
                 name: b"theirs".to_vec(),
-                mode: 0o644,
+                mode: 0o644.into(),
                 exclusive: false,
                 handle,
                 open,

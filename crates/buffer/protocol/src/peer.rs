@@ -93,6 +93,19 @@ pub enum Step {
     },
     /// Exclude other renames of directories. For node 0 only.
     LockRenames,
+    /// As [`Step::MakeDir`], with access control lists that the directory inherits.
+    MakeDirWithAcls {
+        /// Its parent directory.
+        parent: Ino,
+        /// Permission bits.
+        mode: u16,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// The lists, by the names of the extended attributes.
+        acls: Vec<(Vec<u8>, Vec<u8>)>,
+    },
 }
 
 /// Result of preparing a [`Step`].

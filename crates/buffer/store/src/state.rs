@@ -258,8 +258,8 @@ impl VolumeState {
 
     fn prepare(&mut self, tx: TxId, coordinator: NodeIndex, round: &Round) {
         for change in &round.changes {
-            if let Change::MakeDir { ino, .. } = change {
-                self.names.reserve_ino(*ino);
+            if let Some(ino) = change.created() {
+                self.names.reserve_ino(ino);
             }
         }
         let prepared =

@@ -136,7 +136,7 @@ fn mkdir(clients: &mut [Client], parent: Ino, name: &str) -> Ino {
         parent,
         name: name.into(),
         new: NewInode::Dir,
-        mode: 0o755,
+        mode: 0o755.into(),
     });
     match metadata_client(clients, parent).call(request) {
         Reply::Attr(attr) => attr.ino,
@@ -188,7 +188,7 @@ fn exercise_shared_instance(over_tcp: bool) {
     let create = Request::Name(NameRequest::Create {
         parent: dir,
         name: b"f".to_vec(),
-        mode: 0o644,
+        mode: 0o644.into(),
         exclusive: true,
         handle: HandleId(1),
         open: OpenMode { write: true, ..OpenMode::default() },
@@ -305,7 +305,7 @@ fn unlinked_open_file_survives_restart_until_its_client_closes_it() {
     let create = Request::Name(NameRequest::Create {
         parent: Ino::ROOT,
         name: b"f".to_vec(),
-        mode: 0o644,
+        mode: 0o644.into(),
         exclusive: true,
         handle: HandleId(1),
         open,

@@ -128,7 +128,7 @@ impl Scene {
         let create = Request::Name(NameRequest::Create {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
-            mode: 0o644,
+            mode: 0o644.into(),
             exclusive: true,
             handle: HANDLE,
             open: BOTH,
@@ -269,7 +269,7 @@ fn request_on_replaced_connection_of_slot_is_dropped() {
             parent: Ino::ROOT,
             name: name.to_vec(),
             new: NewInode::Dir,
-            mode: 0o755,
+            mode: 0o755.into(),
         })
     };
     let late = encoded(&call(scene.seq + 1, make(b"late")), 0);

@@ -136,7 +136,7 @@ fn make(name: &str, new: NewInode) -> Request {
         parent: Ino::ROOT,
         name: name.as_bytes().to_vec(),
         new,
-        mode: 0o755,
+        mode: 0o755.into(),
     })
 }
 
@@ -833,7 +833,7 @@ fn repeated_open_for_writing_waits_until_others_cache_nothing() {
     let create = Request::Name(NameRequest::Create {
         parent: Ino::ROOT,
         name: b"file".to_vec(),
-        mode: 0o644,
+        mode: 0o644.into(),
         exclusive: false,
         handle: HandleId(1),
         open: OpenMode { write: true, ..OpenMode::default() },

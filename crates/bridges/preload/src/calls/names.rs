@@ -69,7 +69,7 @@ fn do_remove(path: *const c_char) -> Option<c_int> {
 fn do_mkdir(directory: c_int, path: *const c_char, mode: mode_t) -> Option<c_int> {
     // SAFETY: the caller's string.
     let place = locate(directory, unsafe { path::bytes(path) }?)?;
-    let mode = (mode & 0o7777 & !super::open::umask_now()) as u16;
+    let mode = super::open::create_mode(mode);
     let made = place.with_parent(|parent, name| place.fs.mkdir(parent, name, mode).map(drop))?;
     Some(status(made))
 }

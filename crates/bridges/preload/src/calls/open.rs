@@ -7,7 +7,7 @@ use crate::next::intercept;
 use crate::runtime::{Place, locate};
 use crate::{path, table};
 use forebay_client::Opened;
-use forebay_protocol::message::OpenMode;
+use forebay_protocol::message::{CreateMode, OpenMode};
 use forebay_protocol::{Errno, FileKind, Ino};
 use libc::{c_char, c_int, mode_t};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn open_place(place: &Place, flags: c_int, mode: mode_t) -> Option<Result<Opened
     }
     let outcome = place.with_parent(|parent, name| {
         if flags & libc::O_CREAT != 0 {
-            let mode = (mode & 0o7777 & !umask_now()) as u16;
+            let mode = create_mode(mode);
             let exclusive = flags & libc::O_EXCL != 0;
             return place.fs.create(parent, name, mode, exclusive, open);
         }
@@ -123,7 +123,7 @@ static MASK: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = u32::MAX;
 
 /// The process's mask of permissions.
-pub fn umask_now() -> mode_t {
+fn umask_now() -> mode_t {
     let known = MASK.load(Ordering::Relaxed);
     if known != UNKNOWN {
         return known;
@@ -133,6 +133,11 @@ pub fn umask_now() -> mode_t {
     let mask = line.and_then(|text| mode_t::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022);
     MASK.store(mask, Ordering::Relaxed);
     mask
+}
+
+/// The mode of a file or directory that the process creates with these bits.
+pub fn create_mode(bits: mode_t) -> CreateMode {
+    CreateMode { bits: (bits & 0o7777) as u16, umask: (umask_now() & 0o777) as u16 }
 }
 
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;

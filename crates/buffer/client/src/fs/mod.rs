@@ -14,7 +14,7 @@ use crate::requester::{CallerProcess, Requester};
 use crate::session::{ClientOptions, ReplyCaches};
 use crate::sessions::{NodeAddresses, Sessions};
 use forebay_protocol::message::{
-    InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, StatFs, XattrMode,
+    CreateMode, InodeRequest, NameRequest, NewInode, OnExisting, SetAttr, StatFs, XattrMode,
 };
 use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Request};
 use std::sync::Arc;
@@ -133,15 +133,20 @@ impl Fs {
         parent: Ino,
         name: &[u8],
         new: NewInode,
-        mode: u16,
+        mode: impl Into<CreateMode>,
     ) -> Result<Attr, Errno> {
-        let name = name.to_vec();
+        let (name, mode) = (name.to_vec(), mode.into());
         let request = NameRequest::Mknod { parent, name, new, mode };
         self.attr(parent.metadata_node(), request)
     }
 
     /// Creates a directory.
-    pub fn mkdir(&self, parent: Ino, name: &[u8], mode: u16) -> Result<Attr, Errno> {
+    pub fn mkdir(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        mode: impl Into<CreateMode>,
+    ) -> Result<Attr, Errno> {
         self.make_inode(parent, name, NewInode::Dir, mode)
     }
 

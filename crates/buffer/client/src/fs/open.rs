@@ -5,7 +5,7 @@ use crate::file::File;
 use crate::session::{OpenedBy, SessionReply};
 use crate::truncations::BootIds;
 use forebay_protocol::message::{
-    FileRequest, NameRequest, NameResult, OpenMode, PathOperation, SetAttr,
+    CreateMode, FileRequest, NameRequest, NameResult, OpenMode, PathOperation, SetAttr,
 };
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Request};
 use std::sync::Arc;
@@ -33,10 +33,11 @@ impl Fs {
         &self,
         parent: Ino,
         name: &[u8],
-        mode: u16,
+        mode: impl Into<CreateMode>,
         exclusive: bool,
         open: OpenMode,
     ) -> Result<Opened, Errno> {
+        let mode = mode.into();
         let handle = self.sessions().new_handle();
         let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| {
@@ -120,7 +121,7 @@ impl Fs {
     pub(crate) fn create_at(
         &self,
         (dir, name): (&[u8], &[u8]),
-        mode: u16,
+        mode: CreateMode,
         open: OpenMode,
     ) -> Result<Opened, Errno> {
         let handle = self.sessions().new_handle();

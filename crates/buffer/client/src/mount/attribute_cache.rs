@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const MAX_DIRECTORIES: usize = 1 << 14;
 /// Maximum number of entries in all cached listings together.
 const MAX_ENTRIES: usize = 1 << 16;
+/// Maximum number of inodes of which it is known that they have no extended attributes.
+const MAX_PLAIN: usize = 1 << 16;
 /// Maximum number of inodes of which the last change is known.
 const MAX_CHANGED: usize = 1 << 16;
 
@@ -87,6 +89,8 @@ struct State {
     /// All inodes may have changed until this moment.
     cleared_at: Moment,
     attributes: HashMap<Ino, Known<Attr>>,
+    /// Inodes without extended attributes.
+    plain: HashMap<Ino, Known<()>>,
     listings: HashMap<Ino, Known<Listing>>,
     /// Number of entries of the listings.
     entries: usize,
@@ -98,8 +102,20 @@ impl State {
         self.cleared_at = self.now;
         self.changed_at.clear();
         self.attributes.clear();
+        self.plain.clear();
         self.listings.clear();
         self.entries = 0;
+    }
+
+    /// Note that an inode has no extended attributes, if it has none.
+    fn note_plain(&mut self, attr: &Attr, read_at: Moment, until: Instant) {
+        if attr.extended || !self.is_unchanged(attr.ino, read_at) {
+            return;
+        }
+        if self.plain.len() >= MAX_PLAIN {
+            self.plain.clear();
+        }
+        self.plain.insert(attr.ino, Known { value: (), read_at, until });
     }
 
     /// Whether an inode has not changed since a request that was sent after `read_at`.
@@ -149,6 +165,7 @@ impl State {
         changing.count += 1;
         changing.overlap |= changing.count > 1;
         self.attributes.remove(&ino);
+        self.plain.remove(&ino);
         self.forget_listing(ino);
     }
 
@@ -176,6 +193,7 @@ impl State {
     }
 
     fn remember_attributes(&mut self, attr: &Attr, read_at: Moment, until: Instant) {
+        self.note_plain(attr, read_at, until);
         if attr.kind != FileKind::Dir {
             return; // the length of a file may change by mapped memory, and its links by any name
         }
@@ -250,6 +268,13 @@ impl AttributeCache {
         }
     }
 
+    /// Whether an inode is known to have no extended attributes.
+    pub fn is_plain(&self, ino: Ino, now: Instant) -> bool {
+        let state = self.0.lock();
+        let known = state.plain.get(&ino);
+        known.is_some_and(|known| known.until > now && state.is_unchanged(ino, known.read_at))
+    }
+
     /// All entries of a directory with their time to live at `now`, if they are known.
     pub fn listing(&self, dir: Ino, now: Instant) -> Option<(Arc<DirPage>, Duration)> {
         let mut guard = self.0.lock();
@@ -294,10 +319,13 @@ impl AttributeCache {
         read_at: Moment,
         until: Instant,
     ) -> bool {
+        let mut state = self.0.lock();
+        for attr in page.entries.iter().filter_map(|entry| entry.attr.as_ref()) {
+            state.note_plain(attr, read_at, until);
+        }
         if !is_complete(page) || page.entries.len() > MAX_ENTRIES {
             return false;
         }
-        let mut state = self.0.lock();
         if !state.is_unchanged(dir, read_at) {
             return false;
         }

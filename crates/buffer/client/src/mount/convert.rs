@@ -1,7 +1,7 @@
 //! Conversions between the types of FUSE and of the protocol.
 
 use forebay_protocol::lock::FileLock;
-use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetTime, XattrMode};
+use forebay_protocol::message::{CreateMode, NewInode, OnExisting, OpenMode, SetTime, XattrMode};
 use forebay_protocol::{Attr, Errno, FileKind, Ino, LockOwner, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,6 +30,17 @@ pub fn file_type(kind: FileKind) -> FileType {
         FileKind::CharDevice => FileType::CharDevice,
         FileKind::BlockDevice => FileType::BlockDevice,
     }
+}
+
+/// The mode of an inode that a process with this mask creates.
+pub fn create_mode(mode: u32, umask: u32) -> CreateMode {
+    CreateMode { bits: (mode & 0o7777) as u16, umask: (umask & 0o777) as u16 }
+}
+
+/// Whether every user may look names up in a directory. It may have an access control list if it has
+/// extended attributes.
+pub fn is_searchable_by_all(attr: &Attr) -> bool {
+    attr.mode & 0o111 == 0o111 && !attr.extended
 }
 
 /// The inode that `mknod` creates for a mode and a device number.

@@ -4,6 +4,7 @@
 //! for each, because the kernel asks for one name, or for the attributes of one inode. After some of them
 //! the mount reads the directory with all attributes, and answers the next ones from the cache.
 
+use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::names::DOT_DOT;
 use crate::fs::{DirPage, Fs};
@@ -151,11 +152,19 @@ impl MountedFs {
         if is_plain && let Some(known) = self.find_in_listing(fs, parent, known) {
             return Ok(known);
         }
+        let (read_at, sent_at) = (cache.moment(), Instant::now());
         let found = self.track_name(parent, || fs.lookup_with_ttl(parent, name));
-        if let Ok((_, ttl)) = &found
+        if let Ok((attr, ttl)) = &found
             && !ttl.is_zero()
         {
             self.directory_reads.note_request(parent, Instant::now());
+            // No recall begins before they are known, which it would end.
+            let permit = self.kernel_cache.permit(*ttl, Versions::Compared);
+            if let Some(attr) = attr
+                && !permit.ttl().is_zero()
+            {
+                cache.remember_attributes(attr, read_at, sent_at + permit.ttl());
+            }
         }
         found
     }
@@ -203,7 +212,7 @@ impl MountedFs {
         let (page, until) = read_all(fs, dir)?;
         // No recall begins before the entries are known, which it would end.
         let ttl = until.saturating_duration_since(Instant::now());
-        let permit = self.kernel_cache.permit(ttl, super::kernel_cache::Versions::Compared);
+        let permit = self.kernel_cache.permit(ttl, Versions::Compared);
         if permit.ttl().is_zero() {
             return None;
         }

@@ -7,7 +7,7 @@ use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
-use forebay_protocol::message::{Allocate, InodeRequest, SetAttr};
+use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
 use fuser::{
     BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
@@ -75,7 +75,7 @@ impl MountedFs {
         &self,
         request: &Request,
         (parent, name): (INodeNo, &OsStr),
-        mode: u32,
+        mode: CreateMode,
         flags: i32,
         reply: ReplyCreate,
     ) {
@@ -85,7 +85,7 @@ impl MountedFs {
         self.negative_lookups.add_name(parent, name);
         let of_parent = self.kernel_cache.attributes.change([parent]);
         let created = self.track_name(parent, || {
-            let opened = fs.create(parent, name, (mode & 0o7777) as u16, exclusive, open)?;
+            let opened = fs.create(parent, name, mode, exclusive, open)?;
             let ttl = opened.ttl;
             Ok((opened, ttl))
         });

@@ -7,7 +7,7 @@ use super::kernel_cache::Versions;
 use super::lock_owner::lock_owner;
 use super::mounted_fs::MountedFs;
 use super::reply::{attributes, empty, entry, written, xattr};
-use forebay_protocol::message::{NewInode, SetAttr, is_xattr_supported};
+use forebay_protocol::message::{CreateMode, NewInode, SetAttr};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -121,20 +121,20 @@ operations! {
     }
 
     fn mknod(
-        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32,
         reply: ReplyEntry
     ) {
         match convert::new_node(mode, rdev) {
-            Some(new) => entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, mode)),
+            Some(new) => entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, convert::create_mode(mode, umask))),
             None => reply.error(fuser::Errno::EINVAL),
         }
     }
 
     fn mkdir(
-        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32,
         reply: ReplyEntry
     ) {
-        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, NewInode::Dir, mode));
+        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, NewInode::Dir, convert::create_mode(mode, umask)));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -154,7 +154,7 @@ operations! {
         &self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, 0o777));
+        entry((&self.kernel_cache, Versions::Ignored), reply, self.make_inode(request, parent, name, new, CreateMode::from(0o777)));
     }
 
     fn rename(
@@ -187,10 +187,10 @@ operations! {
     }
 
     fn create(
-        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32,
+        &self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32,
         reply: ReplyCreate
     ) {
-        self.do_create(request, (parent, name), mode, flags, reply);
+        self.do_create(request, (parent, name), convert::create_mode(mode, umask), flags, reply);
     }
 
     fn read(
@@ -297,20 +297,17 @@ operations! {
         &self, request: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32,
         _position: u32, reply: ReplyEmpty
     ) {
-        let (fs, mode) = (self.fs_for(request), convert::xattr_mode(flags));
-        let _change = self.kernel_cache.attributes.change([convert::ino(ino)]);
-        empty(reply, fs.set_xattr(convert::ino(ino), name.as_bytes(), value, mode));
+        let mode = convert::xattr_mode(flags);
+        empty(reply, self.change_xattr(request, ino, name, |fs, ino| {
+            fs.set_xattr(ino, name.as_bytes(), value, mode)
+        }));
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if ino == INodeNo::ROOT && name == crate::mounted_instance::ATTRIBUTE {
             return xattr(reply, size, self.described_instance(request));
         }
-        // With this error `ls -l` does not request more labels and ACLs.
-        if !is_xattr_supported(name.as_bytes()) {
-            return reply.error(fuser::Errno::EOPNOTSUPP);
-        }
-        xattr(reply, size, self.fs_for(request).get_xattr(convert::ino(ino), name.as_bytes()));
+        xattr(reply, size, self.do_get_xattr(request, ino, name));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -319,8 +316,9 @@ operations! {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _change = self.kernel_cache.attributes.change([convert::ino(ino)]);
-        empty(reply, self.fs_for(request).remove_xattr(convert::ino(ino), name.as_bytes()));
+        empty(reply, self.change_xattr(request, ino, name, |fs, ino| {
+            fs.remove_xattr(ino, name.as_bytes())
+        }));
     }
 
     fn fallocate(

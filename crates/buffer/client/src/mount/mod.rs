@@ -38,6 +38,7 @@ mod open_files;
 mod parents;
 mod removed_directories;
 mod reply;
+mod xattrs;
 
 pub use counters::MountReport;
 

@@ -14,7 +14,7 @@ use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
-use forebay_protocol::message::{NameRequest, NewInode};
+use forebay_protocol::message::{CreateMode, NameRequest, NewInode};
 use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
 use fuser::{FileHandle, INodeNo};
 use std::ffi::OsStr;
@@ -126,10 +126,9 @@ impl MountedFs {
         parent: INodeNo,
         name: &OsStr,
         new: NewInode,
-        mode: u32,
+        mode: CreateMode,
     ) -> Result<(Attr, Duration), Errno> {
         let (parent, name) = (convert::ino(parent), name.as_bytes().to_vec());
-        let mode = (mode & 0o7777) as u16;
         self.negative_lookups.add_name(parent, &name);
         let _change = self.kernel_cache.attributes.change([parent]);
         let make = NameRequest::Mknod { parent, name, new, mode };
@@ -141,7 +140,7 @@ impl MountedFs {
         // Until the kernel has the reply, no process reaches the new directory.
         if let Ok((attr, ttl)) = &created
             && attr.kind == FileKind::Dir
-            && (self.kernel_permissions || attr.mode & 0o111 == 0o111)
+            && (self.kernel_permissions || convert::is_searchable_by_all(attr))
         {
             // No recall begins before its names count as known, which it would end.
             let permit = self.kernel_cache.permit(*ttl, Versions::Compared);

@@ -40,8 +40,14 @@ impl MountedFs {
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // A default access control list replaces the mask of a process.
+            InitFlags::FUSE_DONT_MASK,
         ] {
             let _ = config.add_capabilities(flag);
+        }
+        // With this flag the kernel checks permissions in any case, by modes and lists.
+        if self.kernel_permissions {
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         let usable = self.trusted
             && self.passthrough()

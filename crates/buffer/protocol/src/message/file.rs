@@ -115,6 +115,23 @@ pub enum NewInode {
     Node(FileKind, u32),
 }
 
+/// The mode of a new inode, before its directory has been taken into account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateMode {
+    /// Permission bits and set-id bits.
+    pub bits: u16,
+    /// The process's file mode creation mask: these bits are cleared, unless the directory has a
+    /// default access control list.
+    pub umask: u16,
+}
+
+impl From<u16> for CreateMode {
+    /// A mode without a mask.
+    fn from(bits: u16) -> CreateMode {
+        CreateMode { bits, umask: 0 }
+    }
+}
+
 /// Attributes to change; `None` keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
@@ -178,9 +195,21 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Whether an inode can have an extended attribute of this name. POSIX ACLs are not supported: storing
-/// them without enforcing them would be misleading. SELinux has one label for a whole mount.
+/// Name of the extended attribute with an inode's access control list (`acl(5)`), in the format of Linux.
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The same for the list that new entries of a directory inherit.
+pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Whether an extended attribute of this name is an access control list.
+pub fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+/// Whether an inode can have an extended attribute of this name. SELinux has one label for a whole mount.
 pub fn is_xattr_supported(name: &[u8]) -> bool {
+    if is_acl(name) {
+        return true;
+    }
     let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     known.iter().any(|prefix| name.starts_with(prefix)) && name != b"security.selinux"
 }

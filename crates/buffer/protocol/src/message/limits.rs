@@ -14,6 +14,8 @@ pub const MAX_FENCED_HOSTS: usize = 65_536;
 pub const MAX_SYMLINK_TARGET: usize = 4095;
 /// Longest value of an extended attribute, in bytes.
 pub const MAX_XATTR: usize = 64 * 1024;
+/// Longest access control list, in bytes: the kernel's FUSE passes on no longer ones.
+pub const MAX_ACL_BYTES: usize = 4096;
 /// Most data in one read or write over a socket, in bytes.
 pub const MAX_DATA: usize = 4 << 20;
 /// Longest file that is written or read by one request, in bytes.

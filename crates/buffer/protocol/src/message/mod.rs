@@ -14,16 +14,16 @@ mod request;
 mod session;
 
 pub use file::{
-    Allocate, Attr, DirEntry, FileKind, NewInode, OnExisting, OpenMode, SetAttr, SetTime,
-    XattrMode, is_xattr_supported,
+    ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DirEntry, FileKind, NewInode, OnExisting,
+    OpenMode, SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
 };
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
-    CACHE_LIFETIME_NS, EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS,
-    MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES,
-    MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS, MAX_SYMLINK_TARGET, MAX_XATTR,
-    PROBE_SLOT, PROTOCOL_VERSION, READ_LEASE_NS, RECOVERY_SLOT, SESSION_LEASE_NS,
-    WRITE_LEASE_RECALL_NS,
+    CACHE_LIFETIME_NS, EVENT_SLOT, MAX_ACL_BYTES, MAX_CLOSED_HANDLES, MAX_DATA,
+    MAX_DATA_CONNECTIONS, MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES,
+    MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS,
+    MAX_SYMLINK_TARGET, MAX_XATTR, PROBE_SLOT, PROTOCOL_VERSION, READ_LEASE_NS, RECOVERY_SLOT,
+    SESSION_LEASE_NS, WRITE_LEASE_RECALL_NS,
 };
 pub use path::{MAX_PATH_BYTES, MAX_PATH_LINKS, PathOperation, PathRequest, PathRest};
 pub use reply::{FoundExtent, NameResult, Reply};

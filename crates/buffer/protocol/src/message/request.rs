@@ -1,8 +1,8 @@
 //! Requests to a storage daemon, by families.
 
 use super::{
-    Allocate, Attach, HostFence, InstanceSpec, NewInode, OnExisting, OpenMode, PathRequest,
-    SetAttr, XattrMode,
+    Allocate, Attach, CreateMode, HostFence, InstanceSpec, NewInode, OnExisting, OpenMode,
+    PathRequest, SetAttr, XattrMode,
 };
 #[cfg(doc)]
 use super::{
@@ -145,14 +145,14 @@ pub enum NameRequest {
         parent: Ino,
         name: Vec<u8>,
         new: NewInode,
-        mode: u16,
+        mode: CreateMode,
     },
     /// Create a regular file and open it. If the entry exists, open that, or fail with `EEXIST` if
     /// `exclusive`.
     Create {
         parent: Ino,
         name: Vec<u8>,
-        mode: u16,
+        mode: CreateMode,
         exclusive: bool,
         handle: HandleId,
         open: OpenMode,

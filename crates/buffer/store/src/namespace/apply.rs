@@ -1,8 +1,9 @@
 //! Changes are applied to the tables.
 
+use super::acl;
 use super::memory::{entry_bytes, xattr_bytes, xattrs_table_bytes};
 use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
-use forebay_protocol::message::{NewInode, OnExisting};
+use forebay_protocol::message::{ACCESS_ACL, NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 
 /// Reason why a change cannot be applied: it was planned on other tables.
@@ -64,6 +65,18 @@ impl Namespace {
                 self.put(*parent, name, (inode, *times, *length), *now)
             }
             Change::SetLength { ino, length, times } => self.set_length(*ino, *length, *times),
+            Change::SetAccessAcl { ino, value, mode, now } => {
+                self.set_xattr(*ino, ACCESS_ACL, value.as_deref(), *now)?;
+                self.inode_mut(*ino)?.mode = *mode;
+                Ok(())
+            }
+            Change::CreateWithAcls { create, acls } => {
+                let ino = create.created().ok_or("no inode is created")?;
+                self.apply(create)?;
+                let now = self.inode_mut(ino)?.ctime;
+                acls.iter()
+                    .try_for_each(|(name, value)| self.set_xattr(ino, name, Some(value), now))
+            }
         }
     }
 
@@ -110,7 +123,12 @@ impl Namespace {
 
     fn set(&mut self, ino: Ino, set: &SetInode) -> Result<(), ApplyError> {
         let inode = self.inode_mut(ino)?;
-        inode.mode = set.mode.unwrap_or(inode.mode);
+        if let Some(mode) = set.mode {
+            inode.mode = mode;
+            if let Some(value) = inode.xattrs.get_mut(ACCESS_ACL) {
+                acl::set_mode(value, mode);
+            }
+        }
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.atime = set.atime.unwrap_or(inode.atime);

@@ -1,5 +1,6 @@
 //! Changes of a name space, as they are logged.
 
+use super::acl::InheritedAcls;
 use super::{Body, Directory, FileLength, Inode};
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
@@ -110,6 +111,54 @@ pub enum Change {
         length: Option<FileLength>,
         now: Timestamp,
     },
+    /// Set the access control list of an inode, or remove it without a value, with the mode that
+    /// follows from it.
+    SetAccessAcl {
+        ino: Ino,
+        value: Option<Vec<u8>>,
+        mode: u16,
+        now: Timestamp,
+    },
+    /// Create an inode with access control lists.
+    CreateWithAcls {
+        /// A change that creates an inode.
+        create: Box<Change>,
+        /// The lists, by the names of the extended attributes.
+        acls: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+}
+
+impl Change {
+    /// The change that creates an inode, with the lists that the inode inherits.
+    pub fn with_acls(self, acls: InheritedAcls) -> Change {
+        assert!(self.created().is_some(), "it creates an inode");
+        if acls.0.is_empty() {
+            return self;
+        }
+        Change::CreateWithAcls { create: Box::new(self), acls: acls.0 }
+    }
+
+    /// The inode that it creates.
+    pub fn created(&self) -> Option<Ino> {
+        match self {
+            Change::Make { inode, .. } | Change::Put { inode, .. } => Some(inode.ino),
+            Change::MakeDir { ino, .. } => Some(*ino),
+            Change::CreateWithAcls { create, .. } => create.created(),
+            Change::Unlink { .. }
+            | Change::RmDir { .. }
+            | Change::Rename { .. }
+            | Change::Link { .. }
+            | Change::SetAttributes { .. }
+            | Change::SetXattr { .. }
+            | Change::DropInode { .. }
+            | Change::SetEntry { .. }
+            | Change::RemoveName { .. }
+            | Change::AddName { .. }
+            | Change::MoveInode { .. }
+            | Change::SetLength { .. }
+            | Change::SetAccessAcl { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use super::{Body, Change, Directory, Inode, Namespace};
 use forebay_protocol::Ino;
-use forebay_protocol::message::NewInode;
+use forebay_protocol::message::{ACCESS_ACL, NewInode};
 use std::collections::BTreeMap;
 
 /// An inode without name and extended attributes.
@@ -81,15 +81,18 @@ impl Namespace {
                 entry_bytes(name)
             }
             Change::SetXattr { ino, name, value: Some(value), .. } => {
-                let xattrs = self.get(*ino).map(|inode| &inode.xattrs);
-                let is_first = xattrs.is_none_or(BTreeMap::is_empty);
-                let table = if is_first { XATTRS_BYTES } else { 0 };
-                let old = xattrs.and_then(|xattrs| xattrs.get(name));
-                let old = old.map_or(0, |old| xattr_bytes(name, old));
-                table + xattr_bytes(name, value).saturating_sub(old)
+                self.xattr_growth(*ino, name, value)
+            }
+            Change::SetAccessAcl { ino, value: Some(value), .. } => {
+                self.xattr_growth(*ino, ACCESS_ACL, value)
+            }
+            Change::CreateWithAcls { create, acls } => {
+                let lists = acls.iter().map(|(name, value)| xattr_bytes(name, value)).sum::<u64>();
+                self.growth(create) + xattrs_table_bytes(acls.len()) + lists
             }
             Change::SetEntry { .. }
             | Change::SetXattr { .. }
+            | Change::SetAccessAcl { .. }
             | Change::Unlink { .. }
             | Change::RmDir { .. }
             | Change::SetAttributes { .. }
@@ -99,6 +102,16 @@ impl Namespace {
             | Change::MoveInode { .. }
             | Change::SetLength { .. } => 0,
         }
+    }
+
+    /// The memory that an extended attribute takes in addition to its present value.
+    fn xattr_growth(&self, ino: Ino, name: &[u8], value: &[u8]) -> u64 {
+        let xattrs = self.get(ino).map(|inode| &inode.xattrs);
+        let is_first = xattrs.is_none_or(BTreeMap::is_empty);
+        let table = if is_first { XATTRS_BYTES } else { 0 };
+        let old = xattrs.and_then(|xattrs| xattrs.get(name));
+        let old = old.map_or(0, |old| xattr_bytes(name, old));
+        table + xattr_bytes(name, value).saturating_sub(old)
     }
 
     fn has_entry(&self, dir: Ino, name: &[u8]) -> bool {

@@ -1,9 +1,10 @@
 //! Operations are checked against permissions and the tables, and planned as changes.
 
+use super::acl::{self, Acl, InheritedAcls, NO_ENTRIES};
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
 use forebay_protocol::message::{
-    MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode, SetAttr, SetTime, XattrMode,
-    is_xattr_supported,
+    ACCESS_ACL, CreateMode, DEFAULT_ACL, MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode,
+    SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
 };
 use forebay_protocol::{Credentials, Errno, FileKind, Ino, Timestamp};
 
@@ -33,6 +34,15 @@ impl Access for Credentials {
             // Root may do anything except execute a file that no user may execute.
             let executable = inode.mode & 0o111 != 0 || inode.dir().is_some();
             return if want & EXEC != 0 && !executable { Err(Errno::EACCES) } else { Ok(()) };
+        }
+        // As in Linux a list has no effect if the mask, or the group of a list without one, has no
+        // permission at all.
+        if self.uid != inode.uid
+            && inode.mode & 0o070 != 0
+            && let Some(list) = acl::access_list(&inode.xattrs)
+        {
+            let permits = list.permits(self, inode.gid, want)?;
+            return if permits { Ok(()) } else { Err(Errno::EACCES) };
         }
         let suffice = |bits: u16| bits & want == want;
         let (group, others) = (suffice(inode.mode >> 3), suffice(inode.mode));
@@ -133,15 +143,15 @@ impl Namespace {
         Ok(inode)
     }
 
-    /// Plan an inode to be created with a name.
+    /// Plan an inode to be created with a name, and the access control lists that it inherits.
     pub fn plan_make(
         &self,
         user: &Credentials,
         parent: Ino,
         name: &[u8],
         new: NewInode,
-        mode: u16,
-    ) -> Result<PlannedInode, Errno> {
+        mode: CreateMode,
+    ) -> Result<(PlannedInode, InheritedAcls), Errno> {
         let inode = self.check_new_entry(user, parent, name)?;
         match &new {
             NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
@@ -157,7 +167,8 @@ impl Namespace {
             }
             NewInode::Dir | NewInode::Symlink(_) | NewInode::Node(..) => {}
         }
-        let mut mode = mode & 0o7777;
+        let CreateMode { bits, umask } = mode;
+        let mut mode = bits & 0o7777;
         let mut gid = user.gid;
         if inode.mode & 0o2000 != 0 {
             gid = inode.gid;
@@ -167,10 +178,17 @@ impl Namespace {
                 mode &= !0o2000;
             }
         }
-        if matches!(new, NewInode::Symlink(_)) {
-            mode = 0o777;
+        let mut acls = InheritedAcls::default();
+        match (&new, inode.xattrs.get(DEFAULT_ACL)) {
+            (NewInode::Symlink(_), _) => mode = 0o777,
+            (_, None) => mode &= !(umask & 0o777),
+            (_, Some(default)) => {
+                let is_dir = matches!(new, NewInode::Dir);
+                (acls, mode) = InheritedAcls::of_default(default, mode, is_dir)?;
+            }
         }
-        Ok(PlannedInode { ino: self.next_ino(), new, mode, uid: user.uid, gid, opened: false })
+        let ino = self.next_ino();
+        Ok((PlannedInode { ino, new, mode, uid: user.uid, gid, opened: false }, acls))
     }
 
     /// Plan to remove a name: of a directory if `dir`, of another inode otherwise.
@@ -240,6 +258,9 @@ impl Namespace {
     ) -> Result<Change, Errno> {
         let inode = self.find(ino)?;
         check_xattr_name(name)?;
+        if is_acl(name) {
+            return plan_acl(user, (ino, inode), name, value.unwrap_or(NO_ENTRIES), now);
+        }
         if name.starts_with(b"user.") {
             user.check_access(inode, WRITE)?;
             if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
@@ -255,22 +276,56 @@ impl Namespace {
             (Some(_) | None, XattrMode::Create | XattrMode::Replace | XattrMode::Any) => {}
         }
         if let Some(value) = value {
-            let taken: usize = inode
-                .xattrs
-                .iter()
-                .filter(|(other, _)| other.as_slice() != name)
-                .map(|(name, value)| name.len() + value.len())
-                .sum();
             if value.len() > MAX_XATTR {
                 return Err(Errno::ERANGE);
             }
-            if taken + name.len() + value.len() > XATTR_SPACE {
-                return Err(Errno::ENOSPC);
-            }
+            check_xattr_space(inode, name, value)?;
         }
         let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
         Ok(Change::SetXattr { ino, name, value, now })
     }
+}
+
+/// Plan to set an access control list, or to remove it if it has no entries.
+fn plan_acl(
+    user: &Credentials,
+    (ino, inode): (Ino, &Inode),
+    name: &[u8],
+    value: &[u8],
+    now: Timestamp,
+) -> Result<Change, Errno> {
+    if inode.kind() == FileKind::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut list = Acl::parse(value)?;
+    if name == DEFAULT_ACL && list.is_some() && inode.dir().is_none() {
+        return Err(Errno::EACCES);
+    }
+    user.check_owner(inode)?;
+    let mut mode = inode.mode;
+    if let Some(list) = list.as_ref().filter(|_| name == ACCESS_ACL) {
+        mode = mode & !0o777 | list.permissions();
+        if mode & 0o2000 != 0 && !user.is_privileged() && !user.in_group(inode.gid)? {
+            mode &= !0o2000;
+        }
+    }
+    list = list.filter(|list| name == DEFAULT_ACL || !list.is_mode());
+    let value = list.as_ref().map(Acl::value);
+    if let Some(value) = &value {
+        check_xattr_space(inode, name, value)?;
+    }
+    Ok(if name == ACCESS_ACL {
+        Change::SetAccessAcl { ino, value, mode, now }
+    } else {
+        Change::SetXattr { ino, name: name.to_vec(), value, now }
+    })
+}
+
+/// `ENOSPC` if an inode would have too many bytes of extended attributes with this one.
+fn check_xattr_space(inode: &Inode, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    let others = inode.xattrs.iter().filter(|(other, _)| other.as_slice() != name);
+    let taken: usize = others.map(|(name, value)| name.len() + value.len()).sum();
+    if taken + name.len() + value.len() > XATTR_SPACE { Err(Errno::ENOSPC) } else { Ok(()) }
 }
 
 /// Check that an inode may get another name.

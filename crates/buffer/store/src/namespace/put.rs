@@ -1,10 +1,11 @@
 //! Files that are created with contents, attributes and name.
 
+use super::acl::InheritedAcls;
 use super::plan::{EXEC, check_name, plan_attributes};
 use super::{Access, Change, Namespace, PlannedInode};
 use forebay_policy::layout::Layout;
 use forebay_protocol::Credentials;
-use forebay_protocol::message::{NewInode, SetAttr};
+use forebay_protocol::message::{DEFAULT_ACL, NewInode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 
 /// Inode numbers that are tried to find one whose first stripe is on this node: few compared with those
@@ -16,6 +17,8 @@ const NEAR: u64 = 256;
 pub struct PlannedPut {
     /// The change: [`Change::Put`], without a length.
     pub change: Change,
+    /// The access control lists that it inherits.
+    pub acls: InheritedAcls,
     pub ino: Ino,
     /// Its `atime` and `mtime`.
     pub times: (Timestamp, Timestamp),
@@ -68,9 +71,14 @@ impl Namespace {
             gid: if inherits { dir.gid } else { user.gid },
             opened: false,
         };
+        let mut acls = InheritedAcls::default();
+        if let Some(default) = dir.xattrs.get(DEFAULT_ACL) {
+            (acls, inode.mode) = InheritedAcls::of_default(default, inode.mode, false)?;
+        }
         let made = inode.build(parent, self.striped, now);
         let set = plan_attributes(user, &made, wanted, true, now)?;
         inode.mode = set.mode.unwrap_or(inode.mode);
+        acls.set_mode(inode.mode);
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         let times = (set.atime.unwrap_or(now), set.mtime.unwrap_or(now));
@@ -79,6 +87,7 @@ impl Namespace {
             times,
             replaced: replaced.map(|(ino, _)| ino),
             change: Change::Put { parent, name: name.to_vec(), inode, times, length: None, now },
+            acls,
         })
     }
 

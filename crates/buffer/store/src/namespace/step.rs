@@ -1,5 +1,6 @@
 //! Steps of transactions: checked, and planned as changes and locks.
 
+use super::acl::InheritedAcls;
 use super::plan::{EXEC, WRITE, check_name, check_new_link};
 use super::{Access, Change, Entry, Inode, Namespace};
 use forebay_protocol::Credentials;
@@ -31,7 +32,7 @@ pub struct PreparedStep {
 /// The lock that a step takes.
 pub fn lock_for_step(step: &Step) -> Option<TxLock> {
     match step {
-        Step::MakeDir { .. } => None,
+        Step::MakeDir { .. } | Step::MakeDirWithAcls { .. } => None,
         Step::InsertEntry { dir, name, .. } => Some(TxLock::Name(*dir, name.clone())),
         Step::RemoveLink { ino, .. } | Step::AddLink { ino } | Step::ChangeParent { ino, .. } => {
             Some(TxLock::Inode(*ino))
@@ -50,19 +51,12 @@ impl Namespace {
     ) -> Result<PreparedStep, Errno> {
         match step {
             Step::MakeDir { parent, mode, uid, gid } => {
-                let ino = self.next_ino();
-                let change = Change::MakeDir {
-                    ino,
-                    parent: *parent,
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                    now,
-                };
-                Ok(PreparedStep {
-                    changes: vec![change],
-                    found: StepResult::Inode(ino, FileKind::Dir),
-                })
+                let attributes = (*mode, *uid, *gid);
+                Ok(self.prepare_dir(*parent, attributes, InheritedAcls::default(), now))
+            }
+            Step::MakeDirWithAcls { parent, mode, uid, gid, acls } => {
+                let acls = InheritedAcls(acls.clone());
+                Ok(self.prepare_dir(*parent, (*mode, *uid, *gid), acls, now))
             }
             Step::InsertEntry { dir, name, ino, kind, existing } => {
                 let (old, owner_only) = self.may_enter(user, *dir, name, *kind, *existing)?;
@@ -107,6 +101,19 @@ impl Namespace {
             }
             Step::LockRenames => Ok(PreparedStep { changes: Vec::new(), found: StepResult::Ready }),
         }
+    }
+
+    /// Plan a directory whose name is on another node.
+    fn prepare_dir(
+        &self,
+        parent: Ino,
+        (mode, uid, gid): (u16, u32, u32),
+        acls: InheritedAcls,
+        now: Timestamp,
+    ) -> PreparedStep {
+        let ino = self.next_ino();
+        let change = Change::MakeDir { ino, parent, mode, uid, gid, now }.with_acls(acls);
+        PreparedStep { changes: vec![change], found: StepResult::Inode(ino, FileKind::Dir) }
     }
 
     /// Check that an inode of this kind may get a name. Returns the inode that has the name, and whether

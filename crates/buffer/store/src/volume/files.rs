@@ -8,7 +8,7 @@ use crate::log::LogSpace;
 use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
-use forebay_protocol::message::{NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
+use forebay_protocol::message::{CreateMode, NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
 use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, SessionId};
 
 /// A file to create and open.
@@ -16,7 +16,7 @@ use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, Sessi
 pub struct CreateFile<'a> {
     pub parent: Ino,
     pub name: &'a [u8],
-    pub mode: u16,
+    pub mode: CreateMode,
     /// Fail if the name exists, instead of opening that.
     pub exclusive: bool,
     pub handle: HandleId,
@@ -104,12 +104,12 @@ impl<O: Objects> Volume<O> {
         }
         node.require_log_space(LogSpace::Normal)?;
         let new = NewInode::Node(FileKind::File, 0);
-        let mut inode = self.names().plan_make(user, parent, name, new, file.mode)?;
+        let (mut inode, acls) = self.names().plan_make(user, parent, name, new, file.mode)?;
         inode.opened = open.write;
         let ino = inode.ino;
         self.check_inode_limit()?;
         let (name, now) = (name.to_vec(), node.now.wall);
-        let change = Change::Make { parent, name, inode, now };
+        let change = Change::Make { parent, name, inode, now }.with_acls(acls);
         self.check_memory(node, &change)?;
         node.memory.check_handles()?;
         node.sessions.check_user_handles(origin.session, node.limits.max_user_handles)?;

@@ -44,6 +44,7 @@ use cache_leases::CacheLeases;
 pub use cache_leases::changes;
 use checksums::Invalidations;
 use events::Events;
+use forebay_protocol::message::ACCESS_ACL;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
 use handles::Handles;
 use leases::ReadLeases;
@@ -240,7 +241,7 @@ impl<O: Objects> Volume<O> {
     /// Whether every user may look names up in a directory.
     pub fn is_searchable_by_all(&self, dir: Ino) -> bool {
         let dir = self.names().get(dir);
-        dir.is_some_and(|dir| dir.mode & 0o111 == 0o111)
+        dir.is_some_and(|dir| dir.mode & 0o111 == 0o111 && !dir.xattrs.contains_key(ACCESS_ACL))
     }
 
     /// Whether any lock waits only for sessions that may reclaim theirs.

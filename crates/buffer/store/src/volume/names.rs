@@ -6,7 +6,7 @@ use crate::log::LogSpace;
 use crate::namespace::Change;
 use crate::objects::Objects;
 use crate::state::SlotResult;
-use forebay_protocol::message::{NewInode, OnExisting, XattrMode};
+use forebay_protocol::message::{CreateMode, NewInode, OnExisting, XattrMode};
 use forebay_protocol::{Errno, FileKind, Ino, Reply};
 
 impl<O: Objects> Volume<O> {
@@ -25,14 +25,14 @@ impl<O: Objects> Volume<O> {
         requester: &Requester,
         (parent, name): (Ino, &[u8]),
         new: NewInode,
-        mode: u16,
+        mode: CreateMode,
     ) -> Handled<O> {
         node.require_log_space(LogSpace::Normal)?;
         let (names, user) = (self.names(), &requester.user);
-        let inode = names.plan_make(user, parent, name, new, mode)?;
+        let (inode, acls) = names.plan_make(user, parent, name, new, mode)?;
         self.check_inode_limit()?;
         let (ino, name, now) = (inode.ino, name.to_vec(), node.now.wall);
-        let change = Change::Make { parent, name, inode, now };
+        let change = Change::Make { parent, name, inode, now }.with_acls(acls);
         self.check_memory(node, &change)?;
         self.log_change(node, &requester.origin, change, SlotResult::Attr(ino));
         Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?)))

@@ -33,7 +33,7 @@ impl<O: Objects> Volume<O> {
         }
         let planned = self.names().plan_put(user, at, set, &layout, node.now.wall)?;
         self.check_inode_limit()?;
-        self.check_memory(node, &planned.change)?;
+        self.check_memory(node, &planned.change.clone().with_acls(planned.acls.clone()))?;
         let cost = block_bytes(0, data.len() as u64);
         if self.space.available(self.state.spec.capacity, cost, 0) < cost {
             return Err(Errno::ENOSPC);
@@ -82,7 +82,8 @@ impl<O: Objects> Volume<O> {
                 may_have_pieces: false,
             });
         }
-        self.log_change(node, &requester.origin, planned.change, SlotResult::Attr(ino));
+        let change = planned.change.with_acls(planned.acls);
+        self.log_change(node, &requester.origin, change, SlotResult::Attr(ino));
         if let Some(replaced) = planned.replaced {
             self.drop_if_unused(node, replaced);
         }

@@ -110,7 +110,7 @@ fn creation(world: &World) -> Request {
         parent: Ino::ROOT,
         name: World::name(world.names + 1),
         new: NewInode::Node(FileKind::File, 0),
-        mode: 0o644,
+        mode: 0o644.into(),
     })
 }
 

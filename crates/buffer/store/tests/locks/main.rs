@@ -63,7 +63,7 @@ impl World {
             parent: Ino::ROOT,
             name: b"f".to_vec(),
             new: NewInode::Node(FileKind::File, 0),
-            mode: 0o644,
+            mode: 0o644.into(),
         });
         let Some(Reply::Attr(attr)) = world.ask(conn, 2, make) else {
             panic!("no file");

@@ -158,7 +158,7 @@ impl Client {
         let create = Request::Name(NameRequest::Create {
             parent,
             name: fresh.clone(),
-            mode: 0o644,
+            mode: 0o644.into(),
             exclusive: true,
             handle,
             open: MODE,
@@ -203,7 +203,7 @@ impl Client {
                 parent,
                 name: fresh,
                 new: NewInode::Dir,
-                mode: 0o700,
+                mode: 0o700.into(),
             }),
             (11, Some(handle)) => {
                 let size = Some(world.random.below(file.size.max(1)));

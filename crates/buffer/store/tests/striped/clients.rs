@@ -107,7 +107,7 @@ impl Client {
             parent: Ino::ROOT,
             name: format!("home{}", self.number).into_bytes(),
             new: NewInode::Dir,
-            mode: 0o755,
+            mode: 0o755.into(),
         });
         self.begin(NodeIndex(0), request, true);
         for _ in 0..1000 {
@@ -261,13 +261,16 @@ impl Client {
             return (at, request, own);
         }
         let request = match world.random.below(kinds) {
-            0..3 => {
-                Request::Name(NameRequest::Mknod { parent, name, new: NewInode::Dir, mode: 0o755 })
-            }
+            0..3 => Request::Name(NameRequest::Mknod {
+                parent,
+                name,
+                new: NewInode::Dir,
+                mode: 0o755.into(),
+            }),
             3 | 4 if self.open.is_none() && own => Request::Name(NameRequest::Create {
                 parent,
                 name,
-                mode: 0o644,
+                mode: 0o644.into(),
                 exclusive: true,
                 handle: HandleId(self.count),
                 open: WRITE,
@@ -277,7 +280,7 @@ impl Client {
                 parent,
                 name,
                 new: NewInode::Node(FileKind::File, 0),
-                mode: 0o644,
+                mode: 0o644.into(),
             }),
             5 => Request::Name(NameRequest::Unlink { parent, name }),
             6 => Request::Name(NameRequest::RmDir { parent, name }),

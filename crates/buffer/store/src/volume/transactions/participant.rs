@@ -22,6 +22,7 @@ impl<O: Objects> Volume<O> {
             Step::RemoveLink { ino, dir: true, .. } => locks.any_name_conflicts(*ino, tx),
             Step::RemoveLink { dir: false, .. }
             | Step::MakeDir { .. }
+            | Step::MakeDirWithAcls { .. }
             | Step::AddLink { .. }
             | Step::ChangeParent { .. }
             | Step::LockRenames => false,
@@ -73,7 +74,7 @@ impl<O: Objects> Volume<O> {
         let mut round = Round { number, changes: Vec::new(), locks: Vec::new(), found: Vec::new() };
         for step in steps {
             self.check_conflict(tx, step)?;
-            if matches!(step, Step::MakeDir { .. }) {
+            if matches!(step, Step::MakeDir { .. } | Step::MakeDirWithAcls { .. }) {
                 self.check_inode_limit()?;
             }
             let prepared = self.names().prepare_step(user, step, now)?;
@@ -161,6 +162,7 @@ fn log_space_for(steps: &[Step]) -> LogSpace {
     let frees = |step: &Step| match step {
         Step::RemoveLink { .. } | Step::LockRenames => true,
         Step::MakeDir { .. }
+        | Step::MakeDirWithAcls { .. }
         | Step::InsertEntry { .. }
         | Step::AddLink { .. }
         | Step::ChangeParent { .. } => false,

@@ -6,7 +6,7 @@ use crate::log::LogSpace;
 use crate::namespace::Namespace;
 use crate::objects::Objects;
 use crate::volume::Volume;
-use forebay_protocol::message::{NameRequest, NewInode, OnExisting};
+use forebay_protocol::message::{CreateMode, NameRequest, NewInode, OnExisting};
 use forebay_protocol::peer::Step;
 use forebay_protocol::{Credentials, Errno, FileKind, Ino, Request};
 
@@ -70,20 +70,21 @@ impl<O: Objects> Volume<O> {
         &self,
         user: &Credentials,
         (parent, name): (Ino, &[u8]),
-        mode: u16,
+        mode: CreateMode,
     ) -> Result<Option<Plan>, Errno> {
         let placement = &self.state.spec.placement;
         let node = placement.layout().metadata_node_for_dir(parent, name);
         if node == placement.node {
             return Ok(None);
         }
-        let inode = self.names().plan_make(user, parent, name, NewInode::Dir, mode)?;
-        Ok(Some(Plan::MakeDir {
-            at: (parent, name.to_vec()),
-            step: Step::MakeDir { parent, mode: inode.mode, uid: inode.uid, gid: inode.gid },
-            node,
-            made: None,
-        }))
+        let (inode, acls) = self.names().plan_make(user, parent, name, NewInode::Dir, mode)?;
+        let (mode, uid, gid) = (inode.mode, inode.uid, inode.gid);
+        let step = if acls.0.is_empty() {
+            Step::MakeDir { parent, mode, uid, gid }
+        } else {
+            Step::MakeDirWithAcls { parent, mode, uid, gid, acls: acls.0 }
+        };
+        Ok(Some(Plan::MakeDir { at: (parent, name.to_vec()), step, node, made: None }))
     }
 }
 

@@ -1,0 +1,55 @@
+//! Extended attributes and access control lists through the mount.
+
+use super::arguments::Request;
+use super::convert;
+use super::mounted_fs::MountedFs;
+use crate::fs::Fs;
+use forebay_protocol::message::{is_acl, is_xattr_supported};
+use forebay_protocol::{Errno, Ino};
+use fuser::INodeNo;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+
+impl MountedFs {
+    pub fn do_get_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+    ) -> Result<Vec<u8>, Errno> {
+        let (ino, name) = (convert::ino(ino), name.as_bytes());
+        // With this error `ls -l` does not request more labels.
+        if !is_xattr_supported(name) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // A kernel that checks permissions asks for the list of each inode on the way. Every user may
+        // read it.
+        if is_acl(name) && self.kernel_cache.attributes.is_plain(ino, Instant::now()) {
+            return Err(Errno::ENODATA);
+        }
+        self.fs_for(request).get_xattr(ino, name)
+    }
+
+    /// Sets or removes an extended attribute by `change`.
+    pub fn change_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        change: impl FnOnce(&Fs, Ino) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let ino = convert::ino(ino);
+        let _change = self.kernel_cache.attributes.change([ino]);
+        // A list may restrict who looks names up in a directory.
+        let is_search_restricted = !self.kernel_permissions && is_acl(name.as_bytes());
+        if is_search_restricted {
+            self.negative_lookups.forget_directory(ino);
+        }
+        change(&self.fs_for(request), ino)?;
+        if is_search_restricted {
+            self.drop_cached_entries(ino);
+        }
+        Ok(())
+    }
+}
