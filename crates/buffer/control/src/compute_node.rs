@@ -59,7 +59,7 @@ enum LocalMountState {
 #[derive(Clone, Debug)]
 pub struct ComputeNode {
     name: String,
-    /// Sequence number at the start of the agent.
+    /// Sequence number at the start of the agent, or when it has exceeded those of an earlier one.
     first_sequence: u64,
     sequence: u64,
     /// The latest state of the controller whose commands were obeyed.
@@ -71,7 +71,7 @@ pub struct ComputeNode {
 
 impl ComputeNode {
     /// A compute node whose agent starts now. The time makes its sequence numbers increase across
-    /// restarts.
+    /// restarts, and commands where the clock has been set back.
     pub fn new(name: String, now: UnixMillis) -> ComputeNode {
         let sequence = now.0 << 16;
         ComputeNode {
@@ -93,6 +93,7 @@ impl ComputeNode {
             ComputeInput::Command(stamped) if !stamped.state.follows(&self.obeyed) => {}
             ComputeInput::Command(stamped) => {
                 self.obeyed = stamped.state;
+                self.exceed(stamped.last_report);
                 match stamped.command {
                     ComputeCommand::Mount(plan) => self.mount(plan, stamped.last_report),
                     ComputeCommand::Unmount(activation) => self.unmount(activation),
@@ -111,8 +112,17 @@ impl ComputeNode {
         std::mem::take(&mut self.effects)
     }
 
+    /// Makes sequence numbers exceed that of the last report that the controller has. It is higher than
+    /// those of this agent only if the clock was ahead when an earlier agent started.
+    fn exceed(&mut self, last_report: u64) {
+        if last_report > self.sequence {
+            self.sequence = last_report.saturating_add(1);
+            self.first_sequence = self.sequence;
+        }
+    }
+
     fn report(&mut self, body: ComputeReport) {
-        self.sequence += 1;
+        self.sequence = self.sequence.saturating_add(1);
         self.effects.push(ComputeEffect::Report(Report::Compute {
             host: self.name.clone(),
             sequence: self.sequence,

@@ -10,11 +10,7 @@ use forebay_job_script::AccessMode;
 const ACTIVATION: ActivationId = ActivationId(1);
 
 fn stamped(command: ComputeCommand) -> ComputeInput {
-    ComputeInput::Command(StampedCommand {
-        last_report: u64::MAX,
-        state: StateStamp::default(),
-        command,
-    })
+    ComputeInput::Command(StampedCommand { last_report: 0, state: StateStamp::default(), command })
 }
 
 fn mount(generation: u64) -> ComputeInput {

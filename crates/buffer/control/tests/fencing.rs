@@ -1,5 +1,5 @@
 //! Compute nodes that are presumed dead: storage nodes refuse their mounts before anything is staged
-//! out.
+//! out. Compute nodes whose agents start again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod harness;
@@ -160,6 +160,31 @@ fn host_that_reports_again_mounts_with_a_generation_that_is_accepted() {
     };
     assert_eq!(generations("nid0"), [0, 0]);
     assert_eq!(generations("nid1"), [0, fences[0]]);
+}
+
+#[test]
+fn agent_whose_clock_is_behind_that_of_the_one_before_mounts_again() {
+    let start_agent = |pool: &mut TestPool, ms: u64| {
+        let agent = ComputeNode::new("nid1".into(), UnixMillis(ms));
+        pool.peers.hosts.insert("nid1".into(), agent);
+    };
+    for controller_restarts in [false, true] {
+        let mut pool = test_pool();
+        start_agent(&mut pool, 3_600_000);
+        pool.setup(ADA, "7", JOB).unwrap();
+        pool.activate(ADA, "7", &["nid0", "nid1"]).unwrap();
+        for restarts in 1..4 {
+            start_agent(&mut pool, 5_000 - restarts);
+            if controller_restarts {
+                pool.restart();
+            }
+            pool.advance_ms(5_000);
+            let mounts = pool.peers.mounts.iter().filter(|(host, _)| host == "nid1");
+            assert_eq!(mounts.count() as u64, 1 + restarts, "{controller_restarts}");
+        }
+        pool.deactivate(ADA, "7").unwrap();
+        assert!(pool.controller.status().activations.is_empty());
+    }
 }
 
 #[test]

@@ -264,7 +264,7 @@ impl Controller {
         replica.fragment.is_some().then_some((instance, Some(replica)))
     }
 
-    fn mount_plan(&self, id: ActivationId, mount: &Mount) -> Option<MountPlan> {
+    pub(super) fn mount_plan(&self, id: ActivationId, mount: &Mount) -> Option<MountPlan> {
         let storage = &self.state.storage;
         let activation = self.state.sessions.activation(id)?;
         let (instance, replica) = self.mount_source(activation, mount)?;

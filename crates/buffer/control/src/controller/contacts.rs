@@ -42,6 +42,13 @@ impl Contacts {
         newest
     }
 
+    /// A peer has sent a report with this sequence number at some time.
+    pub fn raise_sequence(&mut self, peer: &Peer, sequence: u64) {
+        if let Some(contact) = self.peers.get_mut(peer) {
+            contact.last_sequence = contact.last_sequence.max(sequence);
+        }
+    }
+
     /// Notes a report about another disk than the node's.
     pub fn record_wrong_disk(&mut self, node: NodeId) {
         self.wrong_disks.insert(node);

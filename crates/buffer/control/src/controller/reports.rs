@@ -8,8 +8,8 @@ use super::machine::Controller;
 use super::objects::{FragmentState, Mount, MountState, StageState};
 use super::sent_commands::CommandTarget;
 use crate::messages::{
-    ActivationId, ComputeCommand, ComputeReport, FailedFile, FragmentId, Report, StageFailure,
-    StageId, StageProgress, StorageCommand, StorageReport,
+    ActivationId, ComputeCommand, ComputeReport, FailedFile, FragmentId, Peer, Report,
+    StageFailure, StageId, StageProgress, StorageCommand, StorageReport,
 };
 
 impl Controller {
@@ -91,6 +91,7 @@ impl Controller {
                 if newest {
                     self.compare_mounts(host, sequence, &mounts);
                 }
+                self.repeat_mounts_of_later_reports(host, (sequence, newest), &mounts);
             }
             ComputeReport::Mounted(id, generation) => {
                 self.set_mount_state(id, generation, host, MountState::Mounted(sequence));
@@ -179,6 +180,33 @@ impl Controller {
             }
         }
         self.replace_refused_mounts(host);
+    }
+
+    /// Repeats the commands for mounts that a heartbeat does not list, although a report with a higher
+    /// sequence number had them. If the heartbeat is late, they change nothing. If it is of an agent whose
+    /// clock was behind that of the one before when it started, the agent learns the higher number.
+    fn repeat_mounts_of_later_reports(
+        &mut self,
+        host: &str,
+        (sequence, newest): (u64, bool),
+        present: &[ActivationId],
+    ) {
+        let sessions = &self.state.sessions;
+        let is_ending = |id| sessions.activation(id).is_none_or(|of| of.ending.is_some());
+        let mut highest = 0;
+        let mut plans = Vec::new();
+        for (id, mount) in sessions.mounts.on_host(host) {
+            let MountState::Mounted(since) = mount.state else { continue };
+            if (since >= sequence || !newest) && !present.contains(&id) && !is_ending(id) {
+                highest = highest.max(since);
+                plans.extend(self.mount_plan(id, mount));
+            }
+        }
+        // A restarted controller has it from its records only.
+        self.contacts.raise_sequence(&Peer::ComputeNode(host.to_owned()), highest);
+        for plan in plans {
+            self.send_to_compute_node(host.to_owned(), ComputeCommand::Mount(plan));
+        }
     }
 
     fn fragment_ready(&mut self, id: FragmentId, node: NodeId, sequence: u64) {
