@@ -31,16 +31,20 @@ fn command(mpi: Mpi, scratch: &Path, directory: &str) -> std::process::Command {
 /// those of Open MPI's module OMPIO preallocation destroys data, and some collective calls never
 /// return.
 fn plain_files() -> &'static Path {
-    static SCRATCH: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, files) = SCRATCH.get_or_init(|| {
-        let scratch = tempfile::tempdir().unwrap();
-        run(command(Mpi::Mpich, scratch.path(), "plain").arg("lenient"));
-        let files = scratch.path().join("plain");
+    static FILES: OnceLock<PathBuf> = OnceLock::new();
+    FILES.get_or_init(|| {
+        // A temporary directory of a static would never be removed: this one is that of the last run.
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("random-programs");
+        if scratch.exists() {
+            std::fs::remove_dir_all(&scratch).unwrap();
+        }
+        std::fs::create_dir_all(&scratch).unwrap();
+        run(command(Mpi::Mpich, &scratch, "plain").arg("lenient"));
+        let files = scratch.join("plain");
         let right = std::fs::read_dir(&files).unwrap().count();
         assert!(right >= programs() as usize * 9 / 10, "plain MPI-IO writes {right} files");
-        (scratch, files)
-    });
-    files
+        files
+    })
 }
 
 /// Runs the programs with one MPI library, and compares.
