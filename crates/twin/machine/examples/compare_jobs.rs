@@ -1,20 +1,21 @@
 //! Comparison of flows with packets for several I/O jobs at once: the time of each job alone and together with
-//! the others, and its slowdown. The cases are on the machines `toy` and `cori-phase1`, and none of them was
-//! used to build the model of flows.
+//! the others, and its slowdown; on burst buffers, on the parallel file system, and beside traffic. None of the
+//! cases was used to build the model of flows.
 //!
 //!     cargo run --release -p forebay-machine --example compare_jobs
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an experiment may fail by panicking")]
 
 use forebay_machine::results::{JobRun, JobsRun};
 use forebay_machine::study::{
-    Fidelity, IoWork, JobWork, SimOptions, StorageChoice, StudyJob, simulate_jobs,
+    Fidelity, FileSystem, IoWork, JobWork, SimOptions, StorageChoice, StudyJob, simulate_jobs,
 };
 use forebay_machine_file::machine::Machine;
-use forebay_units::Time;
+use forebay_units::{Bytes, Time};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
+use forebay_workload::traffic::TrafficSpec;
 
-/// A job: nodes, processes of each, storage nodes of its own if negative, IOR's options, start in us.
+/// A job: nodes, processes of each, storage nodes (all if 0) of its own if negative, IOR's options, start in us.
 type Job = (u32, u32, i32, &'static str, u64);
 
 /// Machine and jobs.
@@ -45,6 +46,34 @@ const CASES: [(&str, &[Job]); 14] = [
     ),
 ];
 
+/// Machine, targets of a file on the parallel file system, and jobs.
+const ON_PFS: [(&str, u32, &[Job]); 5] = [
+    ("cori-phase1", 4, &[(8, 2, 0, "-F -w -t 1m -b 64m", 0), (6, 2, 0, "-F -r -t 1m -b 64m", 0)]),
+    (
+        "cori-phase1",
+        1,
+        &[(12, 2, 0, "-F -w -r -t 1m -b 64m", 0), (5, 4, 0, "-F -w -t 4m -b 64m", 2_000)],
+    ),
+    ("cori-phase1", 8, &[(6, 2, 0, "-w -t 1m -b 64m", 0), (6, 2, 0, "-F -w -t 1m -b 64m", 0)]),
+    ("shaheen2", 2, &[(10, 1, 0, "-F -w -t 2m -b 128m", 0), (4, 4, 0, "-F -r -t 1m -b 64m", 0)]),
+    ("shaheen2", 144, &[(9, 2, 0, "-F -r -t 1m -b 96m", 0), (9, 2, 0, "-F -r -t 1m -b 96m", 0)]),
+];
+
+/// Machine, an I/O job, and the nodes, pattern and load of a job with traffic.
+const BESIDE_TRAFFIC: [(&str, Job, (u32, &str, f64)); 4] = [
+    ("toy", (8, 1, 2, "-F -w -t 1m -b 16m", 0), (24, "uniform", 0.3)),
+    ("toy", (6, 2, 2, "-F -r -t 1m -b 16m", 0), (30, "adversarial", 0.2)),
+    ("cori-phase1", (12, 1, 4, "-F -w -r -t 1m -b 16m", 0), (128, "uniform", 0.2)),
+    ("cori-phase1", (16, 2, 8, "-F -r -t 512k -b 16m", 0), (256, "permutation", 0.4)),
+];
+
+fn traffic(&(nodes, pattern, load): &(u32, &str, f64)) -> StudyJob {
+    let spec = TrafficSpec::new(pattern.parse().unwrap(), Bytes(16 << 10), load, 100).unwrap();
+    let placement = Placement::Contiguous;
+    let work = JobWork::Traffic(spec);
+    StudyJob { name: "traffic".into(), nodes, placement, groups: None, work }
+}
+
 fn job(number: usize, &(nodes, ppn, storage, line, start): &Job) -> StudyJob {
     let words: Vec<String> = line.split_whitespace().map(String::from).collect();
     let work = IoWork {
@@ -53,7 +82,7 @@ fn job(number: usize, &(nodes, ppn, storage, line, start): &Job) -> StudyJob {
         start: Time(start * 1_000_000),
         rate_limit: None,
         storage: StorageChoice {
-            nodes: Some(storage.unsigned_abs()),
+            nodes: (storage != 0).then_some(storage.unsigned_abs()),
             separate: storage < 0,
             ..StorageChoice::default()
         },
@@ -62,15 +91,19 @@ fn job(number: usize, &(nodes, ppn, storage, line, start): &Job) -> StudyJob {
     StudyJob { name: number.to_string(), nodes, placement, groups: None, work: JobWork::Io(work) }
 }
 
-/// Time alone and together with all others, and slowdown, of each job.
+/// Time alone and together with all others, and slowdown, of each job; of traffic the accepted loads, and nothing.
 fn times(run: &JobsRun) -> Vec<(f64, f64, f64)> {
-    let seconds = |run: &JobRun| match run {
+    let value = |run: &JobRun| match run {
         JobRun::Io(io) => io.seconds,
-        JobRun::Traffic(_) => f64::NAN,
+        JobRun::Traffic(traffic) => traffic.accepted_load,
     };
     let all = run.together.last().unwrap();
     let of_job = |one: &forebay_machine::results::JobBeside| {
-        (seconds(&one.alone), seconds(&one.together), one.slowdown.unwrap())
+        let slowdown = match one.alone {
+            JobRun::Io(_) => one.slowdown.unwrap(),
+            JobRun::Traffic(_) => f64::NAN,
+        };
+        (value(&one.alone), value(&one.together), slowdown)
     };
     all.jobs.iter().map(of_job).collect()
 }
@@ -90,37 +123,54 @@ fn summary(name: &str, mut differences: Vec<f64>) {
     );
 }
 
-fn main() {
-    let mut found: [Vec<f64>; 3] = Default::default();
-    println!("case machine job: packets, flows: ms alone, ms together, slowdown; differences");
-    for (case, (machine, jobs)) in CASES.iter().enumerate() {
-        let machine = Machine::load(machine).unwrap();
-        let jobs: Vec<StudyJob> = jobs.iter().enumerate().map(|(n, j)| job(n, j)).collect();
-        let with = |fidelity| {
-            let options = SimOptions { fidelity, ..SimOptions::default() };
-            times(&simulate_jobs(&machine, &jobs, &options, &|_, _, _| true).unwrap())
-        };
-        let (packets, flows) = (with(Fidelity::Packet), with(Fidelity::Flow));
-        for (number, (p, f)) in packets.iter().zip(&flows).enumerate() {
-            let each = [f.0 / p.0 - 1.0, f.1 / p.1 - 1.0, f.2 / p.2 - 1.0];
-            println!(
-                "{case} {} {number}: {:.2} {:.2} {:.3}; {:.2} {:.2} {:.3}; {:+.1}% {:+.1}% {:+.1}%",
-                machine.name.split(' ').next().unwrap_or_default(),
-                p.0 * 1e3,
-                p.1 * 1e3,
-                p.2,
-                f.0 * 1e3,
-                f.1 * 1e3,
-                f.2,
-                each[0] * 100.0,
-                each[1] * 100.0,
-                each[2] * 100.0
-            );
-            found.iter_mut().zip(each).for_each(|(all, one)| all.push(one.abs()));
-        }
+/// Differences of times alone and together, and of slowdowns.
+type Differences = [Vec<f64>; 3];
+
+fn compare(name: &str, jobs: &[StudyJob], file_system: FileSystem, found: &mut Differences) {
+    let machine = Machine::load(name).unwrap();
+    let with = |fidelity| {
+        let options = SimOptions { fidelity, file_system, ..SimOptions::default() };
+        times(&simulate_jobs(&machine, jobs, &options, &|_, _, _| true).unwrap())
+    };
+    let (packets, flows) = (with(Fidelity::Packet), with(Fidelity::Flow));
+    for (number, (p, f)) in packets.iter().zip(&flows).enumerate() {
+        let each = [f.0 / p.0 - 1.0, f.1 / p.1 - 1.0, f.2 / p.2 - 1.0];
+        let shown = each.map(|difference| format!("{:+.1}%", difference * 100.0)).join(" ");
+        println!(
+            "{name} {number}: {:.5} {:.5} {:.3}; {:.5} {:.5} {:.3}; {shown}",
+            p.0, p.1, p.2, f.0, f.1, f.2
+        );
+        let known = found.iter_mut().zip(each).filter(|(_, one)| !one.is_nan());
+        known.for_each(|(all, one)| all.push(one.abs()));
     }
-    let [alone, together, slowdown] = found;
-    summary("time alone", alone);
-    summary("time together", together);
-    summary("slowdown", slowdown);
+}
+
+fn summaries([alone, together, slowdown]: Differences) {
+    summary("time or load alone", alone);
+    summary("time or load together", together);
+    summary("slowdown of I/O", slowdown);
+}
+
+fn main() {
+    let numbered = |jobs: &[Job]| -> Vec<StudyJob> {
+        jobs.iter().enumerate().map(|(n, j)| job(n, j)).collect()
+    };
+    println!("machine job: packets, flows: s alone, s together, slowdown; differences");
+    let mut found = Differences::default();
+    for (machine, jobs) in CASES {
+        compare(machine, &numbered(jobs), FileSystem::BurstBuffer, &mut found);
+    }
+    summaries(found);
+    let mut found = Differences::default();
+    for (machine, count, jobs) in ON_PFS {
+        let file_system = FileSystem::Parallel { stripe_count: Some(count), stripe: None };
+        compare(machine, &numbered(jobs), file_system, &mut found);
+    }
+    summaries(found);
+    let mut found = Differences::default();
+    for (machine, io, other) in &BESIDE_TRAFFIC {
+        let jobs = [job(0, io), traffic(other)];
+        compare(machine, &jobs, FileSystem::BurstBuffer, &mut found);
+    }
+    summaries(found);
 }
