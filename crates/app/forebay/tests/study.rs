@@ -264,9 +264,60 @@ fn several_io_jobs_are_simulated_with_flows() {
         assert!(report.contains(text), "{text} in {report}");
     }
     assert!(!report.contains("Collisions in the network"), "{report}");
-    dir.write("traffic.toml", STUDY);
-    let error = dir.expect_invalid_input("study traffic.toml --fidelity flow --out other");
-    assert!(error.contains("jobs with traffic"), "{error}");
+}
+
+/// Flows have no latencies: a job with traffic has its accepted load, and its slowdown is that of its load.
+#[test]
+fn jobs_with_traffic_have_their_load_with_flows() {
+    let dir = WorkDir::new();
+    dir.write("study.toml", STUDY);
+    dir.expect_success("study study.toml --fidelity flow --out out");
+    let found = summary(&dir);
+    for measure in found["measures"].as_array().unwrap() {
+        assert_eq!(measure["fidelity"], "flow");
+        let jobs = measure["together"][0]["jobs"].as_array().unwrap();
+        let traffic = jobs.iter().find(|job| job["together"]["time"].is_null()).unwrap();
+        let of = |which: &str| number(&traffic[which]["accepted_load"]["mean"]);
+        assert!(of("alone") > 0.0 && of("together") <= of("alone") * 1.001, "{traffic}");
+        let slowdown = number(&traffic["slowdown"]["mean"]);
+        assert!((slowdown / (of("alone") / of("together")) - 1.0).abs() < 1e-9, "{traffic}");
+    }
+    let report = dir.read("out/report.md");
+    assert!(report.contains("accepted load") && report.contains("| load "), "{report}");
+    assert!(!report.contains("saturated"), "{report}");
+}
+
+#[test]
+fn jobs_on_the_parallel_file_system_share_its_targets() {
+    let dir = WorkDir::new();
+    let job = |name: &str| {
+        format!(
+            "[[job]]\nname = \"{name}\"\nnodes = 4\nppn = 2\n\
+             ior = \"-a POSIX -w -t 1m -b 64m\"\n"
+        )
+    };
+    let file_system = "file_system = \"pfs\"\nstripe_count = 248\n";
+    let study = format!(
+        "title = \"Lustre\"\nmachine = \"cori-phase1\"\n{file_system}{}{}",
+        job("one"),
+        job("two")
+    );
+    for fidelity in ["packet", "flow"] {
+        let dir = WorkDir::new();
+        dir.write("study.toml", &study);
+        dir.expect_success(&format!("study study.toml --fidelity {fidelity} --out out"));
+        let jobs = &summary(&dir)["measures"][0]["together"][0]["jobs"];
+        for job in jobs.as_array().unwrap() {
+            let slowdown = number(&job["slowdown"]["mean"]);
+            assert!(slowdown > 0.95 && slowdown < 2.2, "{fidelity}: {slowdown}");
+        }
+    }
+    dir.write("study.toml", &study.replace("pfs", "tape"));
+    let error = dir.expect_invalid_input("study study.toml --out other");
+    assert!(error.contains("no file system `tape`"), "{error}");
+    dir.write("study.toml", &study.replace("file_system = \"pfs\"\n", ""));
+    let error = dir.expect_invalid_input("study study.toml --out other");
+    assert!(error.contains("`stripe_count` is for"), "{error}");
 }
 
 #[test]

@@ -58,8 +58,11 @@ pub(super) struct BegunPhase<'a> {
 impl<'a> BegunPhase<'a> {
     /// Opens the files of phases of several jobs at the time `begin`, ps: each server opens one file after
     /// another, those of the jobs in turn.
+    ///
+    /// The processes of a job open in the order of the ranks given for it, or in that of their numbers.
     pub fn open_all(
         phases: Vec<(&'a IoJob, Runs<'a>, &'a [LoneCalls])>,
+        opens: Option<&[u32]>,
         begin: u64,
         fabric: &mut Fabric,
     ) -> Vec<BegunPhase<'a>> {
@@ -69,16 +72,17 @@ impl<'a> BegunPhase<'a> {
             calls,
             begin,
             opened: begin,
-            starts: Vec::new(),
+            starts: vec![begin; job.tasks() as usize],
         };
         let mut all: Vec<BegunPhase<'a>> = phases.into_iter().map(begun).collect();
         let most = all.iter().map(|phase| phase.job.tasks()).max().unwrap_or(0);
-        for rank in 0..most {
-            for phase in all.iter_mut().filter(|phase| rank < phase.job.tasks()) {
+        for turn in 0..most {
+            for phase in all.iter_mut().filter(|phase| turn < phase.job.tasks()) {
+                let rank = opens.map_or(turn, |order| order[turn as usize]);
                 let alone = phase.calls_of(rank).open;
                 let end = phase.at_metadata_server(rank, begin, fabric) + alone;
                 phase.opened = phase.opened.max(end);
-                phase.starts.push(end);
+                phase.starts[rank as usize] = end;
             }
         }
         for phase in all.iter_mut().filter(|phase| phase.job.ior.barriers) {
@@ -113,7 +117,7 @@ impl<'a> BegunPhase<'a> {
         let (job, access) = (self.job, self.runs.access);
         let lone = transfers_alone(self.calls, access);
         let first_run = self.runs.run(0, 0, job.pattern.transfers_per_rank());
-        let links = PhaseLinks::new((job, access), of_use, &lone, &first_run, fabric);
+        let links = PhaseLinks::new((job, access), of_use, &lone, fabric);
         let alone = lone.first().copied().unwrap_or(1.0) * first_run.transfers as f64;
         let of_a_run = alone.max(links.shared_time(first_run.bytes, fabric));
         let resolution = (of_a_run / resolution(job.tasks())).max(1.0) as u64;

@@ -71,8 +71,14 @@ pub(super) struct Fabric {
     pub servers: Servers,
     /// Time at which the metadata service of each server is free, ps.
     pub metadata_free: FxHashMap<u32, u64>,
+    /// Links of the data paths that the servers of a parallel file system share, by their index in its
+    /// storage, which all jobs on it have in common; `None` for those that cannot limit anything before
+    /// that of their LNET node does.
+    pub shared_paths: Vec<Option<LinkId>>,
     /// Traffic of other jobs, which does not end.
     background: Vec<TrafficFlows>,
+    /// Bytes that each of these jobs has moved in skipped times.
+    background_skipped: Vec<f64>,
     /// Process of each flow, by the flow's index.
     owners: Vec<Owner>,
     /// Time that was not simulated, because it was steady, ps.
@@ -87,7 +93,9 @@ impl Fabric {
             network: NetworkLinks::new(topology, network),
             servers: Servers::new(uses),
             metadata_free: FxHashMap::default(),
+            shared_paths: Vec::new(),
             background: Vec::new(),
+            background_skipped: Vec::new(),
             owners: Vec::new(),
             skipped: 0,
         };
@@ -106,9 +114,14 @@ impl Fabric {
         self.links.transport.next_ends(until).to_vec()
     }
 
-    /// Lets a time pass in which nothing changes but the progress of processes, which is counted elsewhere, ps.
-    pub fn skip(&mut self, time: u64) {
+    /// Lets a time pass in which nothing changes but the progress of processes, which is counted elsewhere,
+    /// ps. `traffic` is the rate of each job with traffic, bytes per picosecond.
+    pub fn skip(&mut self, time: u64, traffic: &[f64]) {
+        assert_eq!(traffic.len(), self.background.len(), "rates of other jobs");
         self.skipped += time;
+        for (bytes, rate) in self.background_skipped.iter_mut().zip(traffic) {
+            *bytes += rate * time as f64;
+        }
     }
 
     /// The process of a flow.
@@ -126,11 +139,13 @@ impl Fabric {
     /// Starts the traffic of other jobs.
     pub fn start_traffic(&mut self, jobs: &[Arc<TrafficJob>]) {
         self.background = traffic_flows(jobs, &mut self.network, &mut self.links);
+        self.background_skipped = vec![0.0; jobs.len()];
     }
 
     /// Bytes that the traffic of each of the other jobs has moved so far.
     pub fn traffic_moved(&self) -> Vec<f64> {
-        self.background.iter().map(|flows| flows.moved(&self.links)).collect()
+        let simulated = self.background.iter().map(|flows| flows.moved(&self.links));
+        simulated.zip(&self.background_skipped).map(|(moved, skipped)| moved + skipped).collect()
     }
 
     /// Runs under way: flows that end.

@@ -1,4 +1,5 @@
-//! Several I/O jobs at once: the phases of each one after another, over the links that all share.
+//! Several I/O jobs at once: the phases of each one after another, over the links that all share, beside the
+//! traffic of other jobs.
 //!
 //! Times in which all rates are steady are skipped ([`super::steady`]): all processes of a job advance by the
 //! stripes that it moves at its steady rate until the first phase is near its end, or another job starts. Then its
@@ -73,6 +74,17 @@ struct Current<'a> {
 pub(crate) struct FlowJobs {
     pub jobs: Vec<FlowJob>,
     pub runs: u64,
+    /// Of the jobs with traffic.
+    pub traffic: Vec<FlowTraffic>,
+}
+
+/// A job with traffic beside I/O jobs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowTraffic {
+    /// From the start of the last I/O job to the end of the transfers of all, ps.
+    pub window: (u64, u64),
+    /// Its mean rate in this time, bytes per second.
+    pub rate: f64,
 }
 
 /// Simulates all I/O jobs of a scenario. `calls` has the lone calls of each job's nodes.
@@ -91,8 +103,8 @@ pub(crate) fn simulate_jobs(
             return Err(StudyError::Interrupted);
         }
     }
-    let runs = simulation.runs();
-    Ok(FlowJobs { jobs: simulation.jobs.into_iter().map(|job| job.ended).collect(), runs })
+    let (runs, traffic) = (simulation.runs(), simulation.traffic());
+    Ok(FlowJobs { jobs: simulation.jobs.into_iter().map(|job| job.ended).collect(), runs, traffic })
 }
 
 /// The state of a simulation.
@@ -104,6 +116,31 @@ struct Simulation<'a> {
     /// Runs that had ended when the phases under way were last the same for the first time, or when a
     /// time was skipped.
     runs_before: u64,
+    /// The traffic of other jobs then.
+    traffic_before: TrafficSoFar,
+    /// The same at the start of the last I/O job.
+    traffic_at_start: TrafficSoFar,
+}
+
+/// The traffic of other jobs up to a time.
+#[derive(Clone, Debug, Default)]
+struct TrafficSoFar {
+    /// ps.
+    time: u64,
+    /// Bytes of each job.
+    moved: Vec<f64>,
+}
+
+impl TrafficSoFar {
+    fn of(fabric: &Fabric) -> TrafficSoFar {
+        TrafficSoFar { time: fabric.now(), moved: fabric.traffic_moved() }
+    }
+
+    /// Mean rates of the jobs since an earlier time, bytes per picosecond.
+    fn rates_since(&self, earlier: &TrafficSoFar) -> Vec<f64> {
+        let time = (self.time - earlier.time).max(1) as f64;
+        self.moved.iter().zip(&earlier.moved).map(|(now, before)| (now - before) / time).collect()
+    }
 }
 
 /// Numbers of the uses that a job makes of the servers.
@@ -158,8 +195,17 @@ impl<'a> Simulation<'a> {
                 });
             }
         }
-        let fabric = Fabric::new(&scenario.topology, &scenario.network, uses);
-        Simulation { fabric, jobs, ended_runs: 0, runs_before: 0 }
+        let mut fabric = Fabric::new(&scenario.topology, &scenario.network, uses);
+        fabric.start_traffic(&scenario.traffic);
+        let traffic = TrafficSoFar::of(&fabric);
+        Simulation {
+            fabric,
+            jobs,
+            ended_runs: 0,
+            runs_before: 0,
+            traffic_before: traffic.clone(),
+            traffic_at_start: traffic,
+        }
     }
 
     /// Goes to the next time at which something changes; `false` if all jobs have ended.
@@ -199,13 +245,16 @@ impl<'a> Simulation<'a> {
         if due.is_empty() {
             return;
         }
+        if due.iter().any(|job| self.jobs[*job].next == 0) {
+            self.traffic_at_start = TrafficSoFar::of(&self.fabric);
+        }
         let opened = due.iter().map(|&number| {
             let Job { job, calls, steps, next, .. } = &self.jobs[number];
             let (iteration, access, _) = steps[*next];
             (*job, Runs::new(job, job.pattern.for_iteration(iteration), access), *calls)
         });
         let opened: Vec<_> = opened.collect();
-        let begun = BegunPhase::open_all(opened, now, &mut self.fabric);
+        let begun = BegunPhase::open_all(opened, None, now, &mut self.fabric);
         for (number, begun) in due.into_iter().zip(begun) {
             let job = &mut self.jobs[number];
             let of_use = use_of(number, job.steps[job.next].1);
@@ -281,6 +330,7 @@ impl<'a> Simulation<'a> {
     /// Begins the first window of each job, from now on.
     fn begin_windows(&mut self) {
         self.runs_before = self.runs();
+        self.traffic_before = TrafficSoFar::of(&self.fabric);
         for job in &mut self.jobs {
             if let Some(Current { transfers, settling, .. }) = &mut job.current {
                 let (runs, moved) = (transfers.ended_runs(), transfers.moved(&self.fabric));
@@ -329,7 +379,8 @@ impl<'a> Simulation<'a> {
         if time < windows.max().unwrap_or(0) as f64 {
             return;
         }
-        self.fabric.skip(time as u64);
+        let traffic = TrafficSoFar::of(&self.fabric).rates_since(&self.traffic_before);
+        self.fabric.skip(time as u64, &traffic);
         for (job, rate) in self.jobs.iter_mut().zip(rates) {
             if let Some(current) = &mut job.current {
                 current.transfers.skip(rate * time);
@@ -347,6 +398,14 @@ impl<'a> Simulation<'a> {
             Some(left.max(0.0) / rate.max(f64::MIN_POSITIVE))
         };
         self.jobs.iter().zip(rates).filter_map(of_job).fold(until, f64::min)
+    }
+
+    /// The jobs with traffic, since the start of the last I/O job.
+    fn traffic(&self) -> Vec<FlowTraffic> {
+        let now = TrafficSoFar::of(&self.fabric);
+        let rates = now.rates_since(&self.traffic_at_start);
+        let window = (self.traffic_at_start.time, now.time);
+        rates.iter().map(|rate| FlowTraffic { window, rate: rate * PS_PER_SECOND as f64 }).collect()
     }
 
     /// Share of the phases of all jobs that have ended.

@@ -7,10 +7,11 @@
 //! object of a file ([`runs`]). A run is a flow that carries its bytes. Its rate is max-min fair over the
 //! resources that it crosses ([`fabric`], [`phase_links`], [`servers`]): the client of the node, the node's
 //! link, the links of the two groups and between them, the server's link, dispatch, threads, data path and
-//! flash, and for writes to shared files the lock of the object ([`objects`]). A process has one call at a time, so no rate is
+//! flash, and for writes to shared files the lock of the object ([`objects`], [`extent_waits`]). A process has one call at a time, so no rate is
 //! larger than a transfer divided by the duration of a *lone call*, which one process on the packet
 //! fabric determines ([`calls`]): this keeps the effects of the transfer size.
 //!
+//! The first calls of all processes pass clients, links and servers one after another ([`first_calls`]).
 //! Processes that meet at a controller of the flash while another is idle wait for each other
 //! ([`flash_queue`]).
 //!
@@ -24,7 +25,10 @@
 mod begun_phase;
 mod calls;
 mod document;
+mod extent_waits;
 mod fabric;
+mod fetches;
+mod first_calls;
 mod flash_queue;
 mod jobs;
 mod links;
@@ -42,7 +46,7 @@ mod traffic;
 mod transfers;
 
 pub(crate) use calls::LoneCalls;
-pub(crate) use jobs::{FlowJob, FlowPhase, simulate_jobs};
+pub(crate) use jobs::{FlowJob, FlowPhase, FlowTraffic, simulate_jobs};
 pub(crate) use phase::{FlowOutcome, calls_of_nodes, simulate};
 pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_several, check_traffic};
 pub(crate) use traffic::{TrafficRates, rates_of_traffic};

@@ -8,7 +8,7 @@ use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
 use crate::scenario::Scenario;
-use crate::study::{Progress, SimOptions, StudyError};
+use crate::study::{Progress, SimOptions, StudyError, order_of_opens};
 use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::time::Instant;
@@ -34,6 +34,11 @@ pub(crate) fn simulate(
 ) -> Result<FlowOutcome, StudyError> {
     let began = Instant::now();
     let calls = calls_of_nodes(scenario, job, options)?;
+    // Where processes meet at the objects of one file, waits depend on the order in which they begin.
+    let opens = match job.has_shared_file() && job.storage.is_parallel() {
+        true => Some(order_of_opens(&scenario.machine, job, options)?),
+        false => None,
+    };
     let transfer_steps = job.steps.iter().filter_map(|step| match step.action {
         Action::Transfer(access) => Some((step.iteration, access)),
         _ => None,
@@ -45,7 +50,8 @@ pub(crate) fn simulate(
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
         let goes_on = |now: u64, done: f64| progress(Time(now), share(done), runs);
         let pattern = Runs::new(job, job.pattern.for_iteration(*iteration), *access);
-        let Some((phase, of_phase)) = simulate_phase((scenario, job), pattern, &calls, &goes_on)
+        let Some((phase, of_phase)) =
+            simulate_phase((scenario, job), pattern, (&calls, opens.as_deref()), &goes_on)
         else {
             return Err(StudyError::Interrupted);
         };
@@ -105,12 +111,12 @@ pub(crate) fn calls_of_nodes(
 fn simulate_phase(
     (scenario, job): (&Scenario, &IoJob),
     runs: Runs<'_>,
-    calls: &[LoneCalls],
+    (calls, opens): (&[LoneCalls], Option<&[u32]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
 ) -> Option<(Phase, PhaseCost)> {
     let uses = vec![server_use(job, runs.access, &transfers_alone(calls, runs.access))];
     let mut fabric = Fabric::new(&job.topology, &job.network, uses);
-    let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], 0, &mut fabric);
+    let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], opens, 0, &mut fabric);
     let Some(begun) = begun.pop() else { unreachable!("one phase was opened") };
     let (mut transfers, resolution) = begun.transfers(0, 1.0, &mut fabric);
     fabric.links.transport.set_resolution(resolution);

@@ -1,5 +1,6 @@
 //! The links of one phase of a job, and the paths of its runs.
 
+use super::extent_waits::CallbackTimes;
 use super::fabric::{Fabric, Path, Resource, merge};
 use super::network_links::{DRAWS, LinkKey};
 use super::objects::LockTimes;
@@ -44,12 +45,10 @@ pub(super) struct PhaseLinks<'a> {
     pub clients: Vec<LinkId>,
     /// Servers of the simulation by their indices in the job's storage.
     servers: Vec<u32>,
-    /// The data paths that several servers share, by their index in the storage; `None` for those that
-    /// cannot limit anything before that of their LNET node does.
-    pub shared_paths: Vec<Option<LinkId>>,
     /// Parts of each server.
     pub server_parts: Vec<Part>,
     pub lock_times: LockTimes,
+    pub callback_times: CallbackTimes,
 }
 
 /// Demand of a run at links between groups, for each of its servers [`DRAWS`] times.
@@ -61,42 +60,38 @@ pub(super) struct Demand {
 
 impl<'a> PhaseLinks<'a> {
     /// Adds the links of a phase to a fabric with its use number `of_use`. `lone` is the duration of a call
-    /// alone, ps, by the node's index in the job. `first_run` is a run of the phase.
+    /// alone, ps, by the node's index in the job.
     pub fn new(
         (job, access): (&'a IoJob, Access),
         of_use: usize,
         lone: &[f64],
-        first_run: &Run,
         fabric: &mut Fabric,
     ) -> Self {
         let first = job.pattern.transfer(0, access, 0);
         let piece = Piece::of(job, access);
-        let at_object = first_run.objects.first().map_or(1.0, |(_, share)| *share);
-        let requests_of_run = (first_run.bytes as f64 * at_object / piece.bytes as f64).max(1.0);
         let rates = ServerRates::of(job, piece.offset, piece.bytes, access);
         let mut links = PhaseLinks {
             server_parts: server_parts(job, access, &rates, (piece.bytes, slowest_call(lone))),
             lock_times: LockTimes {
                 hold: rates.lock_hold as f64,
                 handover: rates.handover as f64,
-                flush: rates.flush as f64,
                 piece: piece.bytes as f64,
-                batch: match job.storage.is_parallel() {
-                    true => requests_of_run,
-                    false => requests_together(job, &first),
-                },
-                extents: job.storage.is_parallel(),
+                batch: requests_together(job, &first),
+            },
+            callback_times: CallbackTimes {
+                messages: job.burst_buffer.lock_handover.0,
+                on_disk: rates.on_disk,
+                disks: (piece.bytes as f64 * PS_PER_SECOND as f64 / rates.flash) as u64,
             },
             job,
             access,
             of_use,
             clients: Vec::new(),
             servers: Vec::new(),
-            shared_paths: Vec::new(),
         };
         links.add_clients((piece.bytes, lone), fabric);
         links.add_servers(fabric);
-        if job.storage.is_parallel() {
+        if job.storage.is_parallel() && fabric.shared_paths.is_empty() {
             links.add_shared_paths(fabric);
         }
         links
@@ -110,6 +105,11 @@ impl<'a> PhaseLinks<'a> {
         let of_server = |server: &u32| fabric.servers.rate(self.of_use, *server, &fabric.links);
         let slower = clients.min(servers.iter().map(of_server).sum());
         bytes as f64 * f64::from(self.job.tasks()) * PS_PER_SECOND as f64 / slower
+    }
+
+    /// The rate at which a server of the job's storage can serve the phase, bytes per second.
+    pub fn rate_of_server(&self, number: u32, fabric: &Fabric) -> f64 {
+        fabric.servers.rate(self.of_use, self.servers[number as usize], &fabric.links)
     }
 
     /// The links of the servers, each of which has one, by their indices in the storage: of a simulation
@@ -152,7 +152,7 @@ impl<'a> PhaseLinks<'a> {
     }
 
     /// Adds the data paths of the servers of a parallel file system.
-    fn add_shared_paths(&mut self, fabric: &mut Fabric) {
+    fn add_shared_paths(&self, fabric: &mut Fabric) {
         let job = self.job;
         let paths = job.storage.paths();
         let routers = paths.iter().filter(|path| path.kind == PathKind::Router);
@@ -172,7 +172,7 @@ impl<'a> PhaseLinks<'a> {
             };
             let binds = path.kind == PathKind::Router || rate(path) < of_router;
             let link = binds.then(|| fabric.links.add(resource, name, rate(path)));
-            self.shared_paths.push(link);
+            fabric.shared_paths.push(link);
         }
     }
 
@@ -243,9 +243,9 @@ impl<'a> PhaseLinks<'a> {
         for &(number, share) in &run.servers {
             let at = (self.servers[number as usize], share);
             fabric.servers.add_path((self.job.number, self.of_use), at, &mut path);
-            if !self.shared_paths.is_empty() {
+            if self.job.storage.is_parallel() {
                 let shared = &self.job.storage.servers()[number as usize].paths;
-                let links = shared.iter().filter_map(|at| self.shared_paths[*at as usize]);
+                let links = shared.iter().filter_map(|at| fabric.shared_paths[*at as usize]);
                 path.extend(links.map(|link| (link, share)));
             }
             let (ends, draws) = (self.ends(node, number), self.draws(run.servers.len()));
@@ -257,7 +257,7 @@ impl<'a> PhaseLinks<'a> {
 
     /// The links of a kind of resource, without those of servers.
     pub fn links_of(&self, resource: Resource, fabric: &Fabric) -> Vec<LinkId> {
-        let of_clients = self.clients.iter().chain(self.shared_paths.iter().flatten()).copied();
+        let of_clients = self.clients.iter().chain(fabric.shared_paths.iter().flatten()).copied();
         let mut links: Vec<LinkId> = of_clients.chain(fabric.network.links()).collect();
         links.retain(|link| fabric.links.units[link.index()].resource == resource);
         links.sort_unstable();

@@ -68,7 +68,6 @@ pub(crate) fn check_several(job: &IoJob, options: &SimOptions) -> Result<(), Stu
     check(job, options)?;
     let is_cached = job.ior.write && job.burst_buffer.dirty_limit.0 > 0;
     refuse(&[
-        (job.storage.is_parallel(), "several jobs on a parallel file system"),
         (is_cached, "several jobs that write to page caches of servers (`dirty_limit`)"),
         (
             job.server_queues == ServerQueues::FairShares,

@@ -79,6 +79,11 @@ impl<'a> Runs<'a> {
         pieces.map(|piece| (self.object(transfer.file, piece.offset), piece.bytes)).collect()
     }
 
+    /// The object at an offset of the file of a process.
+    pub fn object_at(&self, rank: u32, offset: u64) -> ObjectKey {
+        self.object(self.pattern.file(rank, self.access), offset)
+    }
+
     fn object(&self, file: FileId, offset: u64) -> ObjectKey {
         let server = self.job.server_of(file, offset);
         (file.0, server, self.job.object_of(offset))

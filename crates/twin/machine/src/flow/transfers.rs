@@ -1,6 +1,9 @@
 //! The transfers of a phase: the runs of all processes over time.
 
+use super::extent_waits::{Callbacks, ExtentWaits};
 use super::fabric::{Fabric, Owner, Path, Resource};
+use super::fetches::Fetches;
+use super::first_calls::delay_of_first_calls;
 use super::objects::{Objects, Writer};
 use super::phase_links::{Demand, PhaseLinks};
 use super::runs::{ObjectKey, Run, Runs};
@@ -62,6 +65,8 @@ struct Prepared {
     rank: u32,
     run: Run,
     demand: Demand,
+    /// Waits for locks on extents of each of its objects, where clients lock these.
+    callbacks: Vec<Callbacks>,
 }
 
 /// The transfers of one phase of a job.
@@ -70,6 +75,12 @@ pub(super) struct PhaseTransfers<'a> {
     runs: Runs<'a>,
     pub links: PhaseLinks<'a>,
     objects: Option<Objects>,
+    /// Waits for locks on extents of a shared file, where clients lock these.
+    extents: Option<ExtentWaits>,
+    /// Times at which the data of its requests are sent.
+    fetches: Fetches,
+    /// Time by which the first call of each process takes longer than its rate says, ps.
+    first_delay: u64,
     /// Duration of a transfer alone by the node's index in the job, ps.
     lone: Vec<f64>,
     /// Weight of the flows of its processes.
@@ -107,6 +118,10 @@ impl<'a> PhaseTransfers<'a> {
         PhaseTransfers {
             job,
             objects: has_locks.then(|| Objects::new(links.lock_times)),
+            extents: (has_locks && job.storage.is_parallel())
+                .then(|| ExtentWaits::new(links.callback_times)),
+            fetches: Fetches::new(job),
+            first_delay: 0,
             runs,
             links,
             lone,
@@ -184,12 +199,17 @@ impl<'a> PhaseTransfers<'a> {
     pub fn prepare(&mut self, starts: &[u64], fabric: &mut Fabric) {
         // Runs that start nearly together are one change of the rates, as those that end together.
         let resolution = fabric.links.transport.resolution();
-        let rounded = starts.iter().map(|start| start.next_multiple_of(resolution));
-        let mut order: Vec<(u64, u32)> = rounded.zip(0..).collect();
+        let mut order: Vec<(u64, u32)> = starts.iter().copied().zip(0..).collect();
         order.sort_unstable();
-        let ranks: Vec<u32> = order.iter().map(|(_, rank)| *rank).collect();
-        let prepared = self.prepare_runs(&ranks, fabric);
-        self.waiting = order.iter().map(|(at, _)| *at).zip(prepared).collect();
+        let prepared = self.prepare_runs(&order, fabric);
+        if self.result.is_complete {
+            let of_phase = (self.job, &self.runs);
+            self.first_delay =
+                delay_of_first_calls(of_phase, &order, (&self.links, &self.lone), fabric);
+        }
+        let rounded =
+            order.iter().map(|(at, _)| (at + self.first_delay).next_multiple_of(resolution));
+        self.waiting = rounded.zip(prepared).collect();
     }
 
     /// The time of the next start of a process, ps.
@@ -304,7 +324,9 @@ impl<'a> PhaseTransfers<'a> {
 
     /// Starts the next runs of processes whose runs have ended.
     pub fn start_next(&mut self, ranks: &[u32], fabric: &mut Fabric) {
-        for run in self.prepare_runs(ranks, fabric) {
+        let now = fabric.now();
+        let ranks: Vec<(u64, u32)> = ranks.iter().map(|rank| (now, *rank)).collect();
+        for run in self.prepare_runs(&ranks, fabric) {
             self.start_run(run, fabric);
         }
     }
@@ -318,18 +340,35 @@ impl<'a> PhaseTransfers<'a> {
         self.result.durations.push((took / run.transfers as f64, run.transfers));
     }
 
-    /// The next runs of processes that have one, with their demand.
-    fn prepare_runs(&mut self, ranks: &[u32], fabric: &mut Fabric) -> Vec<Prepared> {
-        let runs: Vec<(u32, Run)> =
-            ranks.iter().filter_map(|&rank| Some((rank, self.next_run(rank)?))).collect();
-        runs.iter().for_each(|(_, run)| self.links.enter_servers(run, fabric));
-        let with_demand = |(rank, run): (u32, Run)| {
+    /// The next runs of processes that have one, with their demand. Each starts at a time, ps.
+    fn prepare_runs(&mut self, starts: &[(u64, u32)], fabric: &mut Fabric) -> Vec<Prepared> {
+        let next = |(at, rank): &(u64, u32)| Some((*at, *rank, self.next_run(*rank)?));
+        let runs: Vec<(u64, u32, Run)> = starts.iter().filter_map(next).collect();
+        runs.iter().for_each(|(_, _, run)| self.links.enter_servers(run, fabric));
+        let callbacks = self.grant_locks(&runs);
+        let with_demand = |((_, rank, run), callbacks): ((u64, u32, Run), Vec<Callbacks>)| {
             let node = self.job.pattern.node_of(rank);
             let rate = self.rate_alone(node, &run, 0.0);
             let demand = self.links.add_demand(node, &run, rate, fabric);
-            Prepared { rank, run, demand }
+            Prepared { rank, run, demand, callbacks }
         };
-        runs.into_iter().map(with_demand).collect()
+        runs.into_iter().zip(callbacks).map(with_demand).collect()
+    }
+
+    /// Grants the locks on extents that runs need, each of which starts at a time, ps; the waits of each at its
+    /// objects, none where clients do not lock extents.
+    fn grant_locks(&mut self, runs: &[(u64, u32, Run)]) -> Vec<Vec<Callbacks>> {
+        let Some(extents) = &mut self.extents else { return vec![Vec::new(); runs.len()] };
+        let requests = self.fetches.requests(self.job, &self.runs, runs);
+        let each = |(_, _, run): &(u64, u32, Run)| vec![Callbacks::default(); run.objects.len()];
+        let mut found: Vec<Vec<Callbacks>> = runs.iter().map(each).collect();
+        extents.grant(requests, |(run, object), (waited, until)| {
+            let callbacks = &mut found[run as usize][object as usize];
+            callbacks.waited += waited as f64;
+            callbacks.requests += 1.0;
+            callbacks.until = callbacks.until.max(until);
+        });
+        found
     }
 
     fn next_run(&mut self, rank: u32) -> Option<Run> {
@@ -353,22 +392,28 @@ impl<'a> PhaseTransfers<'a> {
         run.bytes as f64 * PS_PER_SECOND as f64 / time
     }
 
-    fn start_run(&mut self, Prepared { rank, run, demand }: Prepared, fabric: &mut Fabric) {
+    fn start_run(&mut self, prepared: Prepared, fabric: &mut Fabric) {
+        let Prepared { rank, run, demand, callbacks } = prepared;
         let node = self.job.pattern.node_of(rank);
         let mut path = self.links.path(node, &run, fabric);
-        let waits = self.enter_objects(&run, node, &mut path, fabric);
+        let waits = self.enter_objects(&run, (node, &callbacks), &mut path, fabric);
         let waited = waits.iter().copied().fold(0.0, f64::max);
-        let cap = self.rate_alone(node, &run, waited);
+        // It does not end before its last request is on disk.
+        let until = callbacks.iter().map(|callbacks| callbacks.until).max().unwrap_or(0);
+        let left = until.saturating_sub(fabric.now()) as f64;
+        let by_locks = run.bytes as f64 * PS_PER_SECOND as f64 / left.max(1.0);
+        let cap = self.rate_alone(node, &run, waited).min(by_locks);
         let spec = FlowSpec { count: 1, weight: self.weight, cap, path: &path };
         let flow = fabric.links.transport.start(spec, run.bytes as f64);
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
-        for ((key, _), waited) in run.objects.iter().zip(waits) {
-            let called_back = waited > 0.0;
-            let writer = Writer { flow, node, cap, transfer, called_back };
-            self.add_writer(*key, writer, fabric);
+        for (at, (key, _)) in run.objects.iter().enumerate().take(waits.len()) {
+            let callbacks = callbacks.get(at).copied();
+            self.add_writer(*key, Writer { flow, node, cap, transfer, callbacks }, fabric);
         }
         fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
-        let began = fabric.links.transport.now();
+        let is_first = self.result.ranks[rank as usize].transfers == 0;
+        let delay = if is_first { self.first_delay } else { 0 };
+        let began = fabric.links.transport.now().saturating_sub(delay);
         self.count_under_way += 1;
         self.under_way[rank as usize] = Some(Under { run, demand, flow, began });
     }
@@ -377,15 +422,14 @@ impl<'a> PhaseTransfers<'a> {
     fn enter_objects(
         &mut self,
         run: &Run,
-        node: u32,
+        (node, callbacks): (u32, &[Callbacks]),
         path: &mut Path,
         fabric: &mut Fabric,
     ) -> Vec<f64> {
         let Some(objects) = &mut self.objects else { return Vec::new() };
-        let extent = run.offset..run.offset + run.bytes;
         let mut waits = Vec::with_capacity(run.objects.len());
-        for &(key, share) in &run.objects {
-            let (link, wait) = objects.enter(key, (node, extent.clone()), |rate| {
+        for (at, &(key, share)) in run.objects.iter().enumerate() {
+            let (link, wait) = objects.enter(key, (node, callbacks.get(at).copied()), |rate| {
                 fabric.links.add(Resource::Lock, "the lock of an object".into(), rate)
             });
             path.push((link, share));

@@ -112,6 +112,11 @@ impl Io {
         self.jobs.iter().map(|state| state.job.start).max().unwrap_or(0)
     }
 
+    /// Time at which the last open of each of a job's processes in this group ended, ps, with its rank.
+    pub fn opens(&self, job: usize) -> impl Iterator<Item = (u64, u32)> {
+        self.clients[job].opens()
+    }
+
     /// Time from which a job has no step left, ps.
     pub fn job_ended_at(&self, job: usize) -> Option<u64> {
         self.jobs[job].ended_at

@@ -51,7 +51,7 @@ mod server;
 mod ssd;
 
 pub(crate) use aggregators::Aggregators;
-pub(crate) use extent_locks::ExtentLocks;
+pub(crate) use extent_locks::{ExtentLocks, ObjectOfFile};
 pub(crate) use group_io::Io;
 pub(crate) use job::{Devices, IoJob, PS_PER_SECOND, RequestTag};
 pub(crate) use measure::{PhaseCounts, ServerUsage, Waits};

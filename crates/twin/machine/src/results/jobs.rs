@@ -45,7 +45,7 @@ pub struct JobBeside {
     /// Beside the others.
     pub together: JobRun,
     /// I/O: time together / alone. Traffic: mean latency together / alone, over the same time; `None` if
-    /// the network is saturated in one of the two.
+    /// the network is saturated in one of the two. With flows: accepted load alone / together.
     pub slowdown: Option<f64>,
     /// Share of an I/O job's time together in which another job ran; 1 for traffic.
     pub overlap: f64,
@@ -115,7 +115,7 @@ pub struct TrafficState {
     pub state: String,
     /// Begin and end of the window.
     pub window_seconds: [f64; 2],
-    /// Mean latency of its packets; `None` if saturated.
+    /// Mean latency of its packets; `None` if saturated, and with flows.
     pub mean_seconds: Option<f64>,
     /// 99th percentile.
     pub p99_seconds: Option<f64>,

@@ -10,6 +10,7 @@ mod ior_job;
 mod jobs;
 mod joined;
 mod logged;
+mod opens;
 mod options;
 mod run;
 mod saturation;
@@ -31,6 +32,7 @@ pub use jobs::{
 };
 pub(crate) use joined::{JoinedTest, of_calls};
 pub use logged::LogFlush;
+pub(crate) use opens::order_of_opens;
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;

@@ -7,8 +7,8 @@ use super::case::Case;
 use forebay_console::Failure;
 use forebay_machine::observe::ObserveOptions;
 use forebay_machine::study::{
-    Fidelity, IoWork, JobWork, MOST_JOBS, ServerQueues, SimOptions, StorageChoice, StudyJob,
-    check_jobs_fit,
+    Fidelity, FileSystem, IoWork, JobWork, MOST_JOBS, ServerQueues, SimOptions, StorageChoice,
+    StudyJob, check_jobs_fit,
 };
 use forebay_machine_file::Setting;
 use forebay_machine_file::machine::Routing;
@@ -45,6 +45,9 @@ pub(super) struct StudyFile {
     pub job: Vec<JobEntry>,
     /// `packet`, `flow` or `auto`.
     pub fidelity: Option<String>,
+    /// The file system of all I/O jobs: `burst-buffer` or `pfs`; and the targets of a file of `pfs`.
+    file_system: Option<String>,
+    stripe_count: Option<u32>,
     /// Time for which the jobs with traffic run before those with I/O.
     warm_up: Option<String>,
     #[serde(default)]
@@ -318,6 +321,7 @@ impl StudyFile {
                 .transpose()
                 .map_err(at)?
                 .unwrap_or_default(),
+            file_system: self.file_system().map_err(at)?,
             observe: ObserveOptions { delays: self.job.len() > 1, ..ObserveOptions::default() },
             ..SimOptions::default()
         };
@@ -334,6 +338,25 @@ impl StudyFile {
             machine_text(&machine)
         );
         Ok(Case { measure: measure.name.clone(), seed, machine, jobs, options, inputs })
+    }
+}
+
+impl StudyFile {
+    /// The file system of the I/O jobs.
+    fn file_system(&self) -> Result<FileSystem, String> {
+        let is_parallel = match self.file_system.as_deref() {
+            None | Some("burst-buffer") => false,
+            Some("pfs") => true,
+            Some(other) => {
+                return Err(format!("no file system `{other}`; there are burst-buffer, pfs"));
+            }
+        };
+        match (is_parallel, self.stripe_count) {
+            (_, Some(0)) => Err("`stripe_count` is at least 1".into()),
+            (false, Some(_)) => Err("`stripe_count` is for `file_system = \"pfs\"`".into()),
+            (false, None) => Ok(FileSystem::BurstBuffer),
+            (true, stripe_count) => Ok(FileSystem::Parallel { stripe_count, stripe: None }),
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::super::replicates::joined_notes;
 use super::file::{JobEntry, StudyFile};
-use super::summary::{BesideSummary, DelaySummary, MeasureSummary, SetSummary, Summary};
+use super::summary::{
+    BesideSummary, DelaySummary, JobSummary, MeasureSummary, SetSummary, Summary,
+};
 use forebay_machine::estimate::Estimate;
 use forebay_machine::study::Fidelity;
 use forebay_units::human::{number, percent, seconds};
@@ -33,10 +35,11 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
     }
     let Some(none) = summary.measures.first() else { return out };
     if !none.together.is_empty() {
+        let of_flows = which.map_or("", |_| "; with flows, accepted load alone / together");
         let _ = write!(
             out,
             "\n## Slowdown without a measure\n\nI/O: time beside the job of the column / alone. Traffic: \
-             mean latency. In brackets: the share of an I/O job's time in which the other ran, if \
+             mean latency{of_flows}. In brackets: the share of an I/O job's time in which the other ran, if \
              not all.\n\n{}",
             matrix(summary, none)
         );
@@ -47,8 +50,9 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
     }
     let _ = write!(
         out,
-        "\n## All jobs together\n\nTime of I/O, or mean latency of messages. Gain: over the time or \
+        "\n## All jobs together\n\nTime of I/O, or mean latency of messages{}. Gain: over the time or \
          latency together without a measure.\n\n{}",
+        which.map_or("", |_| ", with flows their accepted load"),
         measures(summary)
     );
     if summary.measures.iter().any(has_rates) {
@@ -184,19 +188,30 @@ fn measures(summary: &Summary) -> String {
         for (job, name) in summary.jobs.iter().enumerate() {
             let beside = beside(measure, job);
             let alone = beside.map_or(&measure.alone[job], |one| &one.alone);
-            let together = beside.map(|one| one.together.time.as_ref());
+            let together = beside.map(|one| &one.together);
             let gain = base(job).zip(time_together(measure, job)).map(|(of, own)| of / own - 1.0);
             rows.push(vec![
                 measure.name.clone(),
                 name.clone(),
-                shown(alone.time.as_ref(), SATURATED, seconds),
-                together.map_or("–".into(), |time| shown(time, SATURATED, seconds)),
+                time_or_load(measure, alone),
+                together.map_or("–".into(), |together| time_or_load(measure, together)),
                 beside.map_or("–".into(), |one| shown(one.slowdown.as_ref(), SATURATED, number)),
                 gain.map_or("–".into(), percent),
             ]);
         }
     }
     table(2, &header, &rows)
+}
+
+/// The time of a job; with flows, whose messages have no latency, the accepted load of a job with traffic.
+fn time_or_load(measure: &MeasureSummary, job: &JobSummary) -> String {
+    let is_of_flows = measure.fidelity == Fidelity::Flow.name();
+    match (&job.time, &job.accepted_load) {
+        (None, Some(_)) if is_of_flows => {
+            shown(job.accepted_load.as_ref(), SATURATED, |load| format!("load {}", number(load)))
+        }
+        _ => shown(job.time.as_ref(), SATURATED, seconds),
+    }
 }
 
 /// The only job with each measure.

@@ -50,6 +50,11 @@ impl Clients {
         }
     }
 
+    /// Time at which the last open of each process of this group ended, ps, with its rank.
+    pub fn opens(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.ranks.iter().map(|rank| (rank.opened, rank.rank))
+    }
+
     /// Processes of this group.
     pub fn count(&self) -> u32 {
         self.ranks.len() as u32
@@ -356,7 +361,10 @@ impl Clients {
         let (phase, rank) = (&mut self.phase, &mut self.ranks[slot as usize]);
         rank.in_other_calls += io.now() - rank.call_began;
         match io.job.steps[rank.step as usize].action {
-            Action::Open(_) => phase.opens.end(io.now()),
+            Action::Open(_) => {
+                rank.opened = io.now();
+                phase.opens.end(io.now());
+            }
             Action::Close(_) => phase.closes.end(io.now()),
             Action::Fsync => phase.transfers.end(io.now()),
             Action::MakeDirectories | Action::Remove | Action::RemoveExisting => {}

@@ -21,9 +21,8 @@ pub(crate) struct ServerRates {
     pub lock_hold: u64,
     /// Additional time for which it does after a write of another node of the same size.
     pub handover: u64,
-    /// On a parallel file system, time for which that takes longer if the lock called back is that of the
-    /// write just before, which is not on disk yet.
-    pub flush: u64,
+    /// Time after which a request that does not wait is on flash or disk.
+    pub on_disk: u64,
 }
 
 impl ServerRates {
@@ -42,18 +41,10 @@ impl ServerRates {
             flash: per_second(time_on_flash(make, &extent, access)),
             lock_hold,
             handover: make.handover_time(Bytes(bytes)).0,
-            flush: flush(job, extent),
+            on_disk: Ssd::new(make)
+                .submit_all(extent.commands(make), access == Access::Write, 0)
+                .at,
         }
-    }
-}
-
-/// Time from the first message of a callback until a write of an extent that began then is on disk, ps.
-fn flush(job: &IoJob, extent: Extent) -> u64 {
-    let make = &job.burst_buffer;
-    let on_disk = Ssd::new(make).submit_all(extent.commands(make), true, 0).at;
-    match job.storage.is_parallel() {
-        true => on_disk.saturating_sub(make.lock_handover.0 / 2),
-        false => 0,
     }
 }
 

@@ -1,11 +1,12 @@
-//! Several I/O jobs with flows.
+//! Several jobs with flows.
 
 use super::companies;
 use super::measure::beside_all;
 use super::place::PlacedJobs;
-use crate::flow::{self, FlowJob, FlowPhase, LoneCalls};
-use crate::results::{IoRun, JobRun, JobsTogether, WaitSeconds};
+use crate::flow::{self, FlowJob, FlowPhase, FlowTraffic, LoneCalls};
+use crate::results::{IoRun, JobBeside, JobRun, JobsTogether, TrafficState, WaitSeconds};
 use crate::scenario::Scenario;
+use crate::steady::{ACCEPTED_WHEN_STEADY, State};
 use crate::study::error::StudyError;
 use crate::study::forecast::forecast_of_job;
 use crate::study::options::{Fidelity, SimOptions};
@@ -23,16 +24,13 @@ pub(super) fn fidelity_of(all: &Scenario, options: &SimOptions) -> Result<Fideli
     // Delays of packets are reported where there are packets.
     let unobserved = SimOptions { observe: Default::default(), ..options.clone() };
     let check = || -> Result<(), StudyError> {
-        if !all.traffic.is_empty() {
-            return Err(StudyError::Machine(
-                "flows simulate several I/O jobs; simulate jobs with traffic with packets, or one of \
-                 each with `sim interference`"
-                    .into(),
-            ));
-        }
         all.io.iter().try_for_each(|job| flow::check_several(job, &unobserved))
     };
     let events = || {
+        // Latencies of traffic are what packets are for.
+        if !all.traffic.is_empty() {
+            return Ok(0.0);
+        }
         let of_each = all.io.iter().map(|job| forecast_of_job(all, job, options).events);
         // Each job is alone once, in a pair with each other, and in the simulation of all.
         let count = all.io.len();
@@ -42,7 +40,7 @@ pub(super) fn fidelity_of(all: &Scenario, options: &SimOptions) -> Result<Fideli
     options.fidelity.chosen(&check(), events)
 }
 
-/// Results of several I/O jobs.
+/// Results of several jobs.
 pub(super) struct FlowResults {
     pub alone: Vec<JobRun>,
     pub together: Vec<JobsTogether>,
@@ -61,8 +59,10 @@ pub(super) fn simulate(
     let mut simulations = Simulations { placed, calls: Vec::new(), progress, ended: 0, runs: 0 };
     for job in 0..count {
         let scenario = placed.scenario(&[job], Generation::UntilOtherEnds, 0)?;
-        let Some(of_job) = scenario.io.first() else { unreachable!("an I/O job") };
-        simulations.calls.push(flow::calls_of_nodes(&scenario, of_job, options)?);
+        simulations.calls.push(match scenario.io.first() {
+            Some(of_job) => flow::calls_of_nodes(&scenario, of_job, options)?,
+            None => Vec::new(),
+        });
     }
     let mut alone = Vec::new();
     for job in 0..count {
@@ -71,18 +71,28 @@ pub(super) fn simulate(
     let mut together = Vec::new();
     for jobs in companies(count) {
         let runs = simulations.simulate(&jobs)?;
-        let own = jobs.iter().map(|job| JobRun::Io(alone[*job].clone()));
-        let runs = runs.into_iter().map(JobRun::Io);
-        together.push(JobsTogether { jobs: beside_all(&jobs, own.zip(runs)), delays: None });
+        let own = jobs.iter().map(|job| alone[*job].clone());
+        let mut jobs = beside_all(&jobs, own.zip(runs));
+        jobs.iter_mut().for_each(|beside| beside.slowdown = slowdown(beside).or(beside.slowdown));
+        together.push(JobsTogether { jobs, delays: None });
     }
-    let alone = alone.into_iter().map(JobRun::Io).collect();
     Ok(FlowResults { alone, together, runs: simulations.runs })
+}
+
+/// The slowdown of a job with traffic, whose messages have no latency: accepted load alone / together.
+fn slowdown(beside: &JobBeside) -> Option<f64> {
+    match (&beside.alone, &beside.together) {
+        (JobRun::Traffic(alone), JobRun::Traffic(together)) => {
+            (together.accepted_load > 0.0).then(|| alone.accepted_load / together.accepted_load)
+        }
+        _ => None,
+    }
 }
 
 /// The simulations of a study.
 struct Simulations<'a> {
     placed: &'a PlacedJobs<'a>,
-    /// Lone calls of each job.
+    /// Lone calls of each I/O job, by the number of the job.
     calls: Vec<Vec<LoneCalls>>,
     progress: Progress<'a>,
     ended: usize,
@@ -91,9 +101,13 @@ struct Simulations<'a> {
 
 impl Simulations<'_> {
     /// Some of the jobs together.
-    fn simulate(&mut self, jobs: &[usize]) -> Result<Vec<IoRun>, StudyError> {
+    fn simulate(&mut self, jobs: &[usize]) -> Result<Vec<JobRun>, StudyError> {
         let scenario = self.placed.scenario(jobs, Generation::UntilOtherEnds, 0)?;
-        let calls: Vec<Vec<LoneCalls>> = jobs.iter().map(|job| self.calls[*job].clone()).collect();
+        let with_io = jobs.iter().filter(|job| self.placed.is_io(**job));
+        let calls: Vec<Vec<LoneCalls>> = with_io.map(|job| self.calls[*job].clone()).collect();
+        if calls.is_empty() {
+            return self.only_traffic(jobs, &scenario);
+        }
         let (before, count) = (self.ended as f64, self.placed.count_simulations() as f64);
         let shown = |now: Time, done: f64, runs: u64| {
             (self.progress)(now, (before + done) / count, self.runs + runs)
@@ -102,7 +116,46 @@ impl Simulations<'_> {
         self.ended += 1;
         self.runs += found.runs;
         let starts = scenario.io.iter().map(|job| job.start);
-        Ok(found.jobs.iter().zip(starts).map(|(job, start)| io_run(job, start)).collect())
+        let mut io = found.jobs.iter().zip(starts).map(|(job, start)| io_run(job, start));
+        let mut traffic = found.traffic.iter();
+        let run = |job: &usize| match self.placed.is_io(*job) {
+            true => Some(JobRun::Io(io.next()?)),
+            false => Some(JobRun::Traffic(self.traffic_state(*job, traffic.next()?))),
+        };
+        let runs: Option<Vec<JobRun>> = jobs.iter().map(run).collect();
+        Ok(runs.unwrap_or_else(|| unreachable!("a result of each job")))
+    }
+
+    /// Jobs with traffic only, whose rates do not change.
+    fn only_traffic(
+        &mut self,
+        jobs: &[usize],
+        scenario: &Scenario,
+    ) -> Result<Vec<JobRun>, StudyError> {
+        self.ended += 1;
+        let end = self.placed.warm_up + self.placed.traffic_span()?;
+        let rates = flow::rates_of_traffic(scenario);
+        let run = |(job, rates): (&usize, &flow::TrafficRates)| {
+            let window = (self.placed.warm_up, end);
+            let traffic = FlowTraffic { window, rate: rates.nodes.iter().sum() };
+            JobRun::Traffic(self.traffic_state(*job, &traffic))
+        };
+        Ok(jobs.iter().zip(&rates).map(run).collect())
+    }
+
+    /// The result of a job with traffic: there are no latencies.
+    fn traffic_state(&self, job: usize, traffic: &FlowTraffic) -> TrafficState {
+        let accepted_load = traffic.rate / self.placed.link_rate(job);
+        let offered = self.placed.offered_load(job);
+        let is_saturated = accepted_load < ACCEPTED_WHEN_STEADY * offered;
+        let state = if is_saturated { State::Saturated } else { State::Steady };
+        TrafficState {
+            state: state.name().into(),
+            window_seconds: [traffic.window.0 as f64 * 1e-12, traffic.window.1 as f64 * 1e-12],
+            mean_seconds: None,
+            p99_seconds: None,
+            accepted_load,
+        }
     }
 }
 

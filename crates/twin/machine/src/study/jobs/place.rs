@@ -98,6 +98,14 @@ impl<'a> PlacedJobs<'a> {
         self.machine.link_rate(nodes).0 as f64 * nodes.len() as f64
     }
 
+    /// Load that a job with traffic offers, as a share of the rate of its nodes' links; 0 for one with I/O.
+    pub fn offered_load(&self, job: usize) -> f64 {
+        match &self.jobs[job].work {
+            JobWork::Traffic(spec) => spec.load,
+            JobWork::Io(_) => 0.0,
+        }
+    }
+
     /// The time in which the messages of the jobs with traffic are generated, the longest, ps.
     pub fn traffic_span(&self) -> Result<u64, StudyError> {
         let mut longest = 0;
