@@ -200,10 +200,32 @@ fn storage_nodes_per_group_are_those_that_a_job_gets() {
     let jobs = [io("a", 16, 2, "-w -F -t 512k -b 8m", none)];
     let error = simulate_jobs(&toy(), &jobs, &SimOptions::default(), &|_, _, _| true);
     assert!(error.unwrap_err().to_string().contains("0 storage nodes"));
-    let with_traffic = [io("a", 16, 2, "-w -F -t 512k -b 8m", each), traffic("b", 8, 0.1)];
-    let flow = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
-    let error = simulate_jobs(&toy(), &with_traffic, &flow, &|_, _, _| true).unwrap_err();
-    assert!(error.to_string().contains("jobs with traffic with packets"), "{error}");
+}
+
+/// Traffic that offers a tenth of its links is accepted beside I/O, too, with packets and with flows. Flows have
+/// no latency: they have the load alone divided by that together as its slowdown.
+#[test]
+fn traffic_beside_io_has_its_load_with_packets_and_with_flows() {
+    let jobs = [traffic("traffic", 8, 0.1), io("io", 8, 2, "-w -F -t 512k -b 8m", one_node())];
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let options = SimOptions { fidelity, ..SimOptions::default() };
+        let found = simulate_jobs(&toy(), &jobs, &options, &|_, _, _| true).unwrap();
+        let [pair] = found.together.as_slice() else { panic!("{found:?}") };
+        let [JobRun::Traffic(alone), JobRun::Io(io)] = found.alone.as_slice() else {
+            panic!("{found:?}")
+        };
+        let JobRun::Traffic(together) = &pair.jobs[0].together else { panic!("{pair:?}") };
+        for state in [alone, together] {
+            assert_near(state.accepted_load, 0.1, 8.0, fidelity.name());
+            assert_ne!(state.state, "saturated", "{fidelity:?}");
+            assert_eq!(state.mean_seconds.is_some(), fidelity == Fidelity::Packet);
+        }
+        assert_near(io.write_gbps.unwrap(), 2.0, 6.0, fidelity.name());
+        assert_near(slowdown(pair, 1), 1.0, 3.0, fidelity.name());
+        if fidelity == Fidelity::Flow {
+            assert_eq!(slowdown(pair, 0), alone.accepted_load / together.accepted_load);
+        }
+    }
 }
 
 /// The second job starts when the first has ended: neither sees the other.

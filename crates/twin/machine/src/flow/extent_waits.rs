@@ -8,6 +8,7 @@
 //! ([`ExtentLocks`]), for all requests of runs when these are prepared; requests arrive at the rate of the
 //! clients.
 
+use super::fabric::Resource;
 use crate::io::{ExtentLocks, ObjectOfFile};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -66,6 +67,15 @@ pub(super) struct ExtentWaits {
 impl ExtentWaits {
     pub fn new(times: CallbackTimes) -> Self {
         ExtentWaits { times, locks: ExtentLocks::default(), objects: FxHashMap::default() }
+    }
+
+    /// What keeps requests with these waits from being on disk earlier: an object's requests ask for their locks
+    /// one after another, and its disks serve them one after another; the slower of the two.
+    pub fn limit_of(&self, callbacks: &Callbacks) -> Resource {
+        match callbacks.waited > callbacks.requests * self.times.disks as f64 {
+            true => Resource::Lock,
+            false => Resource::Ssd,
+        }
     }
 
     /// Grants the locks of requests in the order of their arrival; those that arrive together in the given
@@ -140,6 +150,13 @@ mod tests {
         let found = waits(&mut locks, &requests);
         assert_eq!(found[..8], [0; 8]);
         assert_eq!(found[8], 2_020_000_000);
+        let of = |requests: &[u64]| Callbacks {
+            waited: requests.iter().sum::<u64>() as f64,
+            requests: requests.len() as f64,
+            until: 0,
+        };
+        assert_eq!(locks.limit_of(&of(&found[..8])), Resource::Ssd);
+        assert_eq!(locks.limit_of(&of(&found[8..])), Resource::Lock);
     }
 
     /// A message each way is enough if the data are on disk.

@@ -1,14 +1,18 @@
 //! The transfers of a phase: the runs of all processes over time.
 
+mod skip;
+mod starts;
+
+use self::starts::Prepared;
 use super::extent_waits::{Callbacks, ExtentWaits};
-use super::fabric::{Fabric, Owner, Path, Resource};
+use super::fabric::{Fabric, Owner, Resource};
 use super::fetches::Fetches;
 use super::first_calls::delay_of_first_calls;
-use super::objects::{Objects, Writer};
+use super::objects::Objects;
 use super::phase_links::{Demand, PhaseLinks};
-use super::runs::{ObjectKey, Run, Runs};
+use super::runs::{Run, Runs};
 use crate::io::{IoJob, PS_PER_SECOND};
-use forebay_flow::{Bottleneck, FlowId, FlowSpec};
+use forebay_flow::{Bottleneck, FlowId};
 use forebay_network::Timeline;
 use forebay_workload::ior::Access;
 use std::collections::{BTreeMap, VecDeque};
@@ -58,15 +62,8 @@ struct Under {
     demand: Demand,
     flow: FlowId,
     began: u64,
-}
-
-/// A run that is about to start.
-struct Prepared {
-    rank: u32,
-    run: Run,
-    demand: Demand,
-    /// Waits for locks on extents of each of its objects, where clients lock these.
-    callbacks: Vec<Callbacks>,
+    /// What its cap stands for: the locks or disks of its objects, or, if none, the process itself.
+    capped_by: Option<Resource>,
 }
 
 /// The transfers of one phase of a job.
@@ -293,13 +290,14 @@ impl<'a> PhaseTransfers<'a> {
         let (mut released, mut ranks) = (Vec::new(), Vec::with_capacity(ended.len()));
         for &flow in ended {
             let Owner { rank, .. } = fabric.owner(flow);
-            let Some(Under { run, demand, began, .. }) = self.under_way[rank as usize].take()
+            let Some(Under { run, demand, began, capped_by, .. }) =
+                self.under_way[rank as usize].take()
             else {
                 unreachable!("{flow:?} of process {rank} is not under way")
             };
             self.count_under_way -= 1;
             let bottleneck = match fabric.links.transport.bottleneck(flow) {
-                Bottleneck::Cap => None,
+                Bottleneck::Cap => capped_by,
                 Bottleneck::Link(link) => self.links.resource_of(link, &run, fabric),
             };
             let took = (now - began) as f64;
@@ -355,22 +353,6 @@ impl<'a> PhaseTransfers<'a> {
         runs.into_iter().zip(callbacks).map(with_demand).collect()
     }
 
-    /// Grants the locks on extents that runs need, each of which starts at a time, ps; the waits of each at its
-    /// objects, none where clients do not lock extents.
-    fn grant_locks(&mut self, runs: &[(u64, u32, Run)]) -> Vec<Vec<Callbacks>> {
-        let Some(extents) = &mut self.extents else { return vec![Vec::new(); runs.len()] };
-        let requests = self.fetches.requests(self.job, &self.runs, runs);
-        let each = |(_, _, run): &(u64, u32, Run)| vec![Callbacks::default(); run.objects.len()];
-        let mut found: Vec<Vec<Callbacks>> = runs.iter().map(each).collect();
-        extents.grant(requests, |(run, object), (waited, until)| {
-            let callbacks = &mut found[run as usize][object as usize];
-            callbacks.waited += waited as f64;
-            callbacks.requests += 1.0;
-            callbacks.until = callbacks.until.max(until);
-        });
-        found
-    }
-
     fn next_run(&mut self, rank: u32) -> Option<Run> {
         let next = &mut self.next[rank as usize];
         if *next == self.last {
@@ -390,93 +372,5 @@ impl<'a> PhaseTransfers<'a> {
         let transfers = run.bytes as f64 / self.job.pattern.transfer_bytes() as f64;
         let time = self.lone[node as usize] * transfers + waited;
         run.bytes as f64 * PS_PER_SECOND as f64 / time
-    }
-
-    fn start_run(&mut self, prepared: Prepared, fabric: &mut Fabric) {
-        let Prepared { rank, run, demand, callbacks } = prepared;
-        let node = self.job.pattern.node_of(rank);
-        let mut path = self.links.path(node, &run, fabric);
-        let waits = self.enter_objects(&run, (node, &callbacks), &mut path, fabric);
-        let waited = waits.iter().copied().fold(0.0, f64::max);
-        // It does not end before its last request is on disk.
-        let until = callbacks.iter().map(|callbacks| callbacks.until).max().unwrap_or(0);
-        let left = until.saturating_sub(fabric.now()) as f64;
-        let by_locks = run.bytes as f64 * PS_PER_SECOND as f64 / left.max(1.0);
-        let cap = self.rate_alone(node, &run, waited).min(by_locks);
-        let spec = FlowSpec { count: 1, weight: self.weight, cap, path: &path };
-        let flow = fabric.links.transport.start(spec, run.bytes as f64);
-        let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
-        for (at, (key, _)) in run.objects.iter().enumerate().take(waits.len()) {
-            let callbacks = callbacks.get(at).copied();
-            self.add_writer(*key, Writer { flow, node, cap, transfer, callbacks }, fabric);
-        }
-        fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
-        let is_first = self.result.ranks[rank as usize].transfers == 0;
-        let delay = if is_first { self.first_delay } else { 0 };
-        let began = fabric.links.transport.now().saturating_sub(delay);
-        self.count_under_way += 1;
-        self.under_way[rank as usize] = Some(Under { run, demand, flow, began });
-    }
-
-    /// Adds the locks of a run's objects to its path; returns the wait for each hand-over, ps.
-    fn enter_objects(
-        &mut self,
-        run: &Run,
-        (node, callbacks): (u32, &[Callbacks]),
-        path: &mut Path,
-        fabric: &mut Fabric,
-    ) -> Vec<f64> {
-        let Some(objects) = &mut self.objects else { return Vec::new() };
-        let mut waits = Vec::with_capacity(run.objects.len());
-        for (at, &(key, share)) in run.objects.iter().enumerate() {
-            let (link, wait) = objects.enter(key, (node, callbacks.get(at).copied()), |rate| {
-                fabric.links.add(Resource::Lock, "the lock of an object".into(), rate)
-            });
-            path.push((link, share));
-            waits.push(wait);
-        }
-        waits
-    }
-
-    fn add_writer(&mut self, key: ObjectKey, writer: Writer, fabric: &mut Fabric) {
-        if let Some(objects) = &mut self.objects {
-            objects.add(key, writer, &mut fabric.links.transport);
-        }
-    }
-}
-
-/// Skipping of steady times.
-impl PhaseTransfers<'_> {
-    /// Bytes of transfers that no process has begun.
-    pub fn bytes_left(&self) -> f64 {
-        let pattern = &self.runs.pattern;
-        let of_rank = |next: &u64| pattern.bytes_per_rank() - pattern.bytes_of_first(*next);
-        self.next.iter().map(of_rank).sum::<u64>() as f64
-    }
-
-    /// Bytes of all processes' runs to one stripe each.
-    pub fn bytes_of_stripes(&self) -> f64 {
-        let of_each = self.transfers_of_stripe() * self.job.pattern.transfer_bytes();
-        of_each as f64 * f64::from(self.job.tasks())
-    }
-
-    /// Leaves out transfers of `bytes`: all processes that have transfers left go on with the same stripe, as at
-    /// the begin of a phase. What remains to whole stripes counts when time is skipped again.
-    pub fn skip(&mut self, bytes: f64) {
-        let (of_stripe, pattern, last) =
-            (self.transfers_of_stripe(), &self.runs.pattern, self.last);
-        let going_on = || self.next.iter().filter(|next| **next < last);
-        let begun: u64 = going_on().map(|next| pattern.bytes_of_first(*next)).sum();
-        let one_stripe = (of_stripe * self.job.pattern.transfer_bytes()) as f64;
-        let one_stripe = one_stripe * going_on().count().max(1) as f64;
-        let until = begun as f64 + bytes + self.beyond_stripes;
-        let stripes = (until / one_stripe + 0.5).floor().max(0.0);
-        self.beyond_stripes = until - stripes * one_stripe;
-        let until = last.min(stripes as u64 * of_stripe);
-        for next in self.next.iter_mut().filter(|next| **next < last) {
-            let (from, to) = (pattern.bytes_of_first(*next), pattern.bytes_of_first(until));
-            self.skipped += to as i64 - from as i64;
-            *next = until;
-        }
     }
 }

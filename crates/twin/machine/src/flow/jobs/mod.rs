@@ -6,24 +6,22 @@
 //! processes go on with the same stripe: convoys of processes, which form in the course of windows, form anew, so
 //! that each rate of a job is measured after the same number of its stripes.
 
+mod steady_times;
+mod traffic_so_far;
+
+use self::traffic_so_far::TrafficSoFar;
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
 use super::fabric::{Fabric, Resource, server_use};
 use super::runs::Runs;
 use super::steady::Settling;
-use super::transfers::{PhaseTransfers, Transfers, most_runs};
+use super::transfers::{PhaseTransfers, Transfers};
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::scenario::Scenario;
 use crate::study::{Progress, StudyError};
 use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::collections::BTreeMap;
-
-/// Stripes of each process that are simulated at the end of a phase, after a steady time.
-const LAST_STRIPES: f64 = 3.0;
-/// Windows with the runs of all jobs, after which the rates of jobs are taken for steady whose own windows are
-/// longer.
-const MOST_WINDOWS_OF_ALL: u64 = 24;
 
 /// A job of which all phases were simulated.
 #[derive(Debug)]
@@ -120,27 +118,6 @@ struct Simulation<'a> {
     traffic_before: TrafficSoFar,
     /// The same at the start of the last I/O job.
     traffic_at_start: TrafficSoFar,
-}
-
-/// The traffic of other jobs up to a time.
-#[derive(Clone, Debug, Default)]
-struct TrafficSoFar {
-    /// ps.
-    time: u64,
-    /// Bytes of each job.
-    moved: Vec<f64>,
-}
-
-impl TrafficSoFar {
-    fn of(fabric: &Fabric) -> TrafficSoFar {
-        TrafficSoFar { time: fabric.now(), moved: fabric.traffic_moved() }
-    }
-
-    /// Mean rates of the jobs since an earlier time, bytes per picosecond.
-    fn rates_since(&self, earlier: &TrafficSoFar) -> Vec<f64> {
-        let time = (self.time - earlier.time).max(1) as f64;
-        self.moved.iter().zip(&earlier.moved).map(|(now, before)| (now - before) / time).collect()
-    }
 }
 
 /// Numbers of the uses that a job makes of the servers.
@@ -327,79 +304,6 @@ impl<'a> Simulation<'a> {
         self.ended_runs + current.map(|current| current.transfers.ended_runs()).sum::<u64>()
     }
 
-    /// Begins the first window of each job, from now on.
-    fn begin_windows(&mut self) {
-        self.runs_before = self.runs();
-        self.traffic_before = TrafficSoFar::of(&self.fabric);
-        for job in &mut self.jobs {
-            if let Some(Current { transfers, settling, .. }) = &mut job.current {
-                let (runs, moved) = (transfers.ended_runs(), transfers.moved(&self.fabric));
-                *settling = Settling::from(self.fabric.now(), runs, moved);
-            }
-        }
-    }
-
-    /// The steady rate of each job, bytes per picosecond, if all with a phase under way have one, and 0 for the
-    /// others.
-    fn steady_rates(&mut self) -> Option<Vec<f64>> {
-        let under_way = self.jobs.iter().filter(|job| job.current.is_some());
-        let tasks = under_way.map(|job| job.job.tasks()).sum();
-        let is_long = self.runs() - self.runs_before >= MOST_WINDOWS_OF_ALL * most_runs(tasks);
-        let now = self.fabric.now();
-        let mut rates = Vec::with_capacity(self.jobs.len());
-        for job in &mut self.jobs {
-            let Some(Current { transfers, settling, .. }) = &mut job.current else {
-                rates.push(Some(0.0));
-                continue;
-            };
-            let moved = || transfers.moved(&self.fabric);
-            let most = most_runs(job.job.tasks());
-            rates.push(settling.rate(now, transfers.ended_runs(), (most, is_long), moved));
-        }
-        rates.into_iter().collect()
-    }
-
-    /// Skips a time in which rates are steady.
-    fn skip_steady_time(&mut self) {
-        let waits = |job: &Job<'_>| {
-            job.current.as_ref().is_some_and(|current| current.transfers.next_start().is_some())
-        };
-        if self.jobs.iter().any(waits) {
-            self.begin_windows();
-            return;
-        }
-        if self.jobs.iter().all(|job| job.current.is_none()) {
-            return;
-        }
-        let Some(rates) = self.steady_rates() else { return };
-        let time = self.steady_time(&rates);
-        let windows =
-            self.jobs.iter().filter_map(|job| Some(job.current.as_ref()?.settling.length()));
-        // Shorter times are simulated as fast.
-        if time < windows.max().unwrap_or(0) as f64 {
-            return;
-        }
-        let traffic = TrafficSoFar::of(&self.fabric).rates_since(&self.traffic_before);
-        self.fabric.skip(time as u64, &traffic);
-        for (job, rate) in self.jobs.iter_mut().zip(rates) {
-            if let Some(current) = &mut job.current {
-                current.transfers.skip(rate * time);
-            }
-        }
-        self.begin_windows();
-    }
-
-    /// Time, ps, until the first phase is near its end at these rates, or the next one begins.
-    fn steady_time(&self, rates: &[f64]) -> f64 {
-        let until = self.next_begin().map_or(f64::INFINITY, |at| (at - self.fabric.now()) as f64);
-        let of_job = |(job, rate): (&Job<'_>, &f64)| {
-            let transfers = &job.current.as_ref()?.transfers;
-            let left = transfers.bytes_left() - LAST_STRIPES * transfers.bytes_of_stripes();
-            Some(left.max(0.0) / rate.max(f64::MIN_POSITIVE))
-        };
-        self.jobs.iter().zip(rates).filter_map(of_job).fold(until, f64::min)
-    }
-
     /// The jobs with traffic, since the start of the last I/O job.
     fn traffic(&self) -> Vec<FlowTraffic> {
         let now = TrafficSoFar::of(&self.fabric);
@@ -449,7 +353,7 @@ impl Job<'_> {
             access: begun.runs.access,
             seconds,
             gbps: bytes / 1e9 / seconds.max(f64::MIN_POSITIVE),
-            limit: limit_of(&transfers),
+            limit: limit_of(self.job, &transfers),
         });
     }
 
@@ -476,10 +380,15 @@ impl Job<'_> {
 }
 
 /// The name of the resource that limited transfers for most of their time.
-fn limit_of(transfers: &Transfers) -> &'static str {
+fn limit_of(job: &IoJob, transfers: &Transfers) -> &'static str {
+    let name = |resource: &Option<Resource>| match resource {
+        None => Resource::Client.name(),
+        Some(Resource::Ssd) => job.devices().resource,
+        Some(other) => other.name(),
+    };
     let mut times: BTreeMap<&'static str, f64> = BTreeMap::new();
     for (resource, time) in &transfers.bottlenecks {
-        *times.entry(resource.map_or("client", Resource::name)).or_default() += time;
+        *times.entry(name(resource)).or_default() += time;
     }
     let longest = times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     longest.map_or("client", |(name, _)| name)
