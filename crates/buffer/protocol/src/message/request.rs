@@ -296,8 +296,9 @@ pub enum FileRequest {
     },
     /// Open a file's data object on a node that is not the file's metadata node. `ReserveSpace`,
     /// `Allocate`, `Sync`, `Read`, `Write` and `Close` then take the handle, with offsets in the data
-    /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: the
-    /// capability has expired; [renew](FileRequest::RenewCapability) it at the metadata node.
+    /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: it is
+    /// from before the metadata node's last start, or its handle was closed;
+    /// [renew](FileRequest::RenewCapability) it at the metadata node.
     OpenObject {
         handle: HandleId,
         capability: Capability,

@@ -62,12 +62,12 @@ impl<O: Objects> Volume<O> {
                 self.log_change(node, origin, change, result);
             } else {
                 let file = (ino, Some(id));
-                if self.set_attributes(node, requester, file, &set, result, Some(mode))? {
+                if self.set_attributes(node, requester, file, &set, result, Some((id, mode)))? {
                     return Ok(Outcome::Deferred);
                 }
             }
         }
-        self.opened(node, origin, ino, mode, false)
+        self.opened(node, origin, ino, (id, mode), false)
     }
 
     /// A handle that is open already was checked when it was opened, for the mode it was opened in.
@@ -121,7 +121,7 @@ impl<O: Objects> Volume<O> {
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
         self.add_handle(node, origin, file.handle, ino, open)?;
-        self.reply_opened(node, ino, open, true, descriptor)
+        self.reply_opened(node, origin, ino, (file.handle, open), true, descriptor)
     }
 
     /// Reply to the open of an inode whose handle has been added.
@@ -130,28 +130,29 @@ impl<O: Objects> Volume<O> {
         node: &mut Context<O>,
         origin: &Origin,
         ino: Ino,
-        mode: OpenMode,
+        (id, mode): (HandleId, OpenMode),
         created: bool,
     ) -> Handled<O> {
         let is_file = self.names().find(ino)?.kind() == FileKind::File;
         let passes_descriptor = mode.descriptor && origin.passes_descriptors && is_file;
         let open_object = || self.open_object(node, ino, mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
-        self.reply_opened(node, ino, mode, created, descriptor)
+        self.reply_opened(node, origin, ino, (id, mode), created, descriptor)
     }
 
     fn reply_opened(
         &self,
         node: &Context<O>,
+        origin: &Origin,
         ino: Ino,
-        mode: OpenMode,
+        (id, mode): (HandleId, OpenMode),
         created: bool,
         descriptor: Option<O::Descriptor>,
     ) -> Handled<O> {
         let reply = Reply::Opened {
             attr: self.attr(ino)?,
             created,
-            capability: self.capability(node, ino, mode)?,
+            capability: self.capability(node, origin.session, ino, (id, mode))?,
         };
         Ok(Outcome::with_descriptor(reply, descriptor))
     }
@@ -175,7 +176,7 @@ impl<O: Objects> Volume<O> {
             mode.descriptor && origin.passes_descriptors && self.space.has_object(ino);
         let open_object = || self.objects.open(self.object(ino), mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
-        self.reply_opened(node, ino, mode, created, descriptor)
+        self.reply_opened(node, origin, ino, (id, mode), created, descriptor)
     }
 
     /// Add a handle of an inode, unless it is open already.
@@ -257,6 +258,7 @@ impl<O: Objects> Volume<O> {
         handle: &Handle,
     ) {
         let (ino, mode) = (handle.ino, handle.mode);
+        self.confirmations.remove((session, id), handle);
         self.account_memory(&mut node.memory);
         node.sessions.remove_handle(session);
         node.effects.push(Effect::BulkClose(session, id));

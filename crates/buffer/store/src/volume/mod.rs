@@ -7,6 +7,7 @@
 mod attributes;
 mod cache_leases;
 mod checksums;
+mod confirmations;
 mod data;
 mod events;
 mod files;
@@ -43,6 +44,7 @@ use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_leases::CacheLeases;
 pub use cache_leases::changes;
 use checksums::Invalidations;
+use confirmations::Confirmations;
 use events::Events;
 use forebay_protocol::message::ACCESS_ACL;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
@@ -79,6 +81,7 @@ pub struct Volume<O> {
     links: Links,
     lengths: Lengths,
     pieces: Pieces,
+    confirmations: Confirmations,
     tasks: Tasks,
     tx_locks: TxLocks,
     coordinator: Coordinator,
@@ -120,6 +123,7 @@ impl<O: Objects> Volume<O> {
             links: Links::default(),
             lengths,
             pieces: Pieces::default(),
+            confirmations: Confirmations::default(),
             tasks: Tasks::default(),
             tx_locks,
             participant: Participant::default(),

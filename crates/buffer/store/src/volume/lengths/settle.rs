@@ -8,7 +8,7 @@ use crate::state::{SlotResult, VolumeEvent};
 use crate::volume::Volume;
 use crate::volume::tasks::{Goal, TaskRequest};
 use forebay_protocol::message::{OpenMode, SetAttr};
-use forebay_protocol::{Errno, Ino};
+use forebay_protocol::{Errno, HandleId, Ino};
 
 /// Delay after the last write handle is closed, so that files are settled together.
 const SETTLE_DELAY_NS: u64 = 20_000_000;
@@ -95,7 +95,7 @@ impl<O: Objects> Volume<O> {
         ino: Ino,
         set: &SetAttr,
         (change, result): (&Change, SlotResult),
-        open: Option<OpenMode>,
+        open: Option<(HandleId, OpenMode)>,
     ) -> Result<bool, Errno> {
         let Some(length) = self.length(ino) else {
             return Ok(false);

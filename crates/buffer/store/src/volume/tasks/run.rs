@@ -183,7 +183,7 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         self.log_change(node, &request.origin, request.change, request.result);
         match request.open {
-            Some(mode) => self.opened(node, &request.origin, ino, mode, false),
+            Some(opened) => self.opened(node, &request.origin, ino, opened, false),
             None => Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?))),
         }
     }
