@@ -107,6 +107,8 @@ pub struct Capability {
     pub read: bool,
     /// For writing.
     pub write: bool,
+    /// For writing: on this number of nodes, the first ones of the file's rounds.
+    pub width: u16,
     /// The session with the metadata node by which the file is open.
     pub session: SessionId,
     /// The handle by which it is open.
@@ -142,6 +144,7 @@ impl Capability {
             .update(&instance.0.to_le_bytes())
             .update(&self.ino.0.to_le_bytes())
             .update(&[u8::from(self.read), u8::from(self.write)])
+            .update(&self.width.to_le_bytes())
             .update(&self.session.0.to_le_bytes())
             .update(&self.handle.0.to_le_bytes())
             .update(&self.uid.to_le_bytes())

@@ -177,7 +177,7 @@ fn close_at_the_metadata_node_ends_a_writer_on_another_node() {
     // The capability is used up, too, and no other is issued.
     assert_eq!(away.open_piece(HandleId(3), capability), Reply::Failed(Errno::EKEYREJECTED));
     assert_eq!(
-        home.call(FileRequest::RenewCapability { handle: FILE }),
+        home.call(FileRequest::RenewCapability { handle: FILE, position: 0 }),
         Reply::Failed(Errno::EBADF)
     );
 }

@@ -54,7 +54,7 @@ fn reply_with_maximal_attributes_of_max_request_inodes_fits_a_frame() {
         atime: time,
         mtime: time,
         ctime: time,
-        provisional: Some(time),
+        provisional: Some(Provisional { mtime_seen: time, width: u16::MAX }),
         extended: true,
     };
     let reply = Reply::Attrs(vec![longest; MAX_REQUEST_INODES]);

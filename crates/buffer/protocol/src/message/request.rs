@@ -297,7 +297,8 @@ pub enum FileRequest {
     /// Open a file's data object on a node that is not the file's metadata node. `ReserveSpace`,
     /// `Allocate`, `Sync`, `Read`, `Write` and `Close` then take the handle, with offsets in the data
     /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: it is
-    /// from before the metadata node's last start, or its handle was closed;
+    /// from before the metadata node's last start, its handle was closed, or it is not for writing on
+    /// this node;
     /// [renew](FileRequest::RenewCapability) it at the metadata node.
     OpenObject {
         handle: HandleId,
@@ -314,9 +315,11 @@ pub enum FileRequest {
     CloseAll {
         handles: Vec<HandleId>,
     },
-    /// Issue a new capability for an open handle, on the file's metadata node.
+    /// Issue a new capability for an open handle, on the file's metadata node. `position`: one for
+    /// writing is to include the node at this [position](Layout::position).
     RenewCapability {
         handle: HandleId,
+        position: u16,
     },
     /// Reserve `want` bytes for writes through `handle`. Its earlier reservation is used up except
     /// for `returned`.

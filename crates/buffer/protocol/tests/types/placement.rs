@@ -10,6 +10,7 @@ fn capability_is_valid_for_one_open_file_mode_user_and_instance() {
         ino: Ino(5),
         read: true,
         write: false,
+        width: 3,
         session: SessionId(1),
         handle: HandleId(2),
         uid: 1000,
@@ -21,6 +22,7 @@ fn capability_is_valid_for_one_open_file_mode_user_and_instance() {
     let forged = [
         Capability { write: true, ..capability },
         Capability { ino: Ino(6), ..capability },
+        Capability { width: 4, ..capability },
         Capability { session: SessionId(2), ..capability },
         Capability { handle: HandleId(3), ..capability },
         Capability { uid: 0, ..capability },

@@ -1,7 +1,8 @@
 //! Changes of a name space, as they are logged.
 
 use super::acl::InheritedAcls;
-use super::{Body, Directory, FileLength, Inode};
+use super::{Body, Directory, FileLength, Inode, PieceNodes};
+use forebay_policy::layout::FIRST_WIDTH;
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -195,7 +196,7 @@ impl PlannedInode {
                 space: 0,
                 mtime_seen: Timestamp::default(),
                 known: !self.opened,
-                may_have_pieces: self.opened,
+                pieces: if self.opened { PieceNodes::First(FIRST_WIDTH) } else { PieceNodes::None },
             }),
             NewInode::Node(FileKind::File, _) => Body::File,
             NewInode::Node(kind, rdev) => Body::Special(*kind, *rdev),

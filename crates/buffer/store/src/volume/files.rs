@@ -5,7 +5,7 @@ use super::handles::Handle;
 use crate::context::{AfterDurable, Context, Handled, Origin, Outcome, Requester, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
+use crate::namespace::{Access, Change, EXEC, Inode, PieceNodes, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
 use forebay_protocol::message::{CreateMode, NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
@@ -309,8 +309,8 @@ impl<O: Objects> Volume<O> {
         let record = self.log(node, VolumeEvent::Namespace(change), None);
         if let Some(length) = length {
             self.forget_length(ino);
-            if length.may_have_pieces {
-                self.when_durable(node, record, VolumeAction::RemovePieces(ino));
+            if length.pieces != PieceNodes::None {
+                self.when_durable(node, record, VolumeAction::RemovePieces(ino, length.pieces));
             }
         }
         if self.space.remove_object(ino) {

@@ -210,8 +210,8 @@ impl<O: Objects> Volume<O> {
                     self.close(node, session, handle);
                 }
             }
-            FileRequest::RenewCapability { handle } => {
-                return self.renew_capability(node, requester, handle);
+            FileRequest::RenewCapability { handle, position } => {
+                return self.renew_capability(node, requester, handle, position);
             }
             FileRequest::ReserveSpace { handle, returned, want } => {
                 return self.reserve(node, requester, handle, (returned, want));

@@ -1,7 +1,9 @@
 //! Pieces are opened, measured, resized, removed and checked.
 
-use crate::context::{Context, Handled, Outcome, Requester, VolumeAction};
+use crate::context::{Context, Handled, Origin, Outcome, Requester, VolumeAction};
+use crate::driver::Effect;
 use crate::log::LogSpace;
+use crate::namespace::PieceNodes;
 use crate::objects::Objects;
 use crate::volume::Volume;
 use crate::volume::checksums::PendingCall;
@@ -22,13 +24,14 @@ impl<O: Objects> Volume<O> {
         ino: Ino,
         (handle, mode): (HandleId, OpenMode),
     ) -> Result<Option<Capability>, Errno> {
-        if self.names().find(ino)?.length().is_none() {
+        let Some(length) = self.names().find(ino)?.length() else {
             return Ok(None);
-        }
+        };
         let capability = Capability {
             ino,
             read: mode.read,
             write: mode.write,
+            width: self.granted_width(node, ino, *length),
             session,
             handle,
             uid: node.sessions.get(session)?.state.uid,
@@ -39,12 +42,38 @@ impl<O: Objects> Volume<O> {
     }
 
     pub fn renew_capability(
-        &self,
-        node: &Context<O>,
+        &mut self,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
+        position: u16,
     ) -> Handled<O> {
-        let session = requester.origin.session;
+        let handle = self.handles.get(requester.origin.session, id)?;
+        let (ino, mode) = (handle.ino, handle.mode);
+        if mode.write {
+            self.extend_pieces(node, ino, position)?;
+        }
+        if let Some((_, record)) = self.lengths.extension(ino)
+            && !node.journal.is_durable(record)
+        {
+            let reply = VolumeAction::ReplyCapability(requester.origin, id);
+            self.when_durable(node, node.journal.last(), reply);
+            node.effects.push(Effect::SyncLog);
+            return Ok(Outcome::Deferred);
+        }
+        self.reply_capability(node, requester.origin.session, id)
+    }
+
+    /// The extension of a file to more nodes is durable.
+    pub fn extended(&mut self, node: &mut Context<O>, origin: &Origin, id: HandleId) {
+        if let Ok(handle) = self.handles.get(origin.session, id) {
+            self.lengths.forget_extension(handle.ino, node.journal.durable());
+        }
+        let handled = self.reply_capability(node, origin.session, id);
+        node.finish(origin.conn, origin.seq, handled);
+    }
+
+    fn reply_capability(&self, node: &Context<O>, session: SessionId, id: HandleId) -> Handled<O> {
         let handle = self.handles.get(session, id)?;
         let capability = self.capability(node, session, handle.ino, (id, handle.mode))?;
         capability
@@ -84,11 +113,18 @@ impl<O: Objects> Volume<O> {
         if (mode.read && !capability.read) || (mode.write && !capability.write) {
             return Err(Errno::EACCES);
         }
+        let position = placement.layout().position(ino, placement.node);
+        let may_create = position < capability.width;
+        if mode.write && !may_create {
+            return Err(Errno::EKEYREJECTED);
+        }
         if self.names().owns(ino) {
             self.names().find(ino)?;
             self.handles.get(home.session, home.handle).map_err(|_| Errno::EKEYREJECTED)?;
         }
-        let passes_descriptor = mode.descriptor && requester.origin.passes_descriptors;
+        let passes_descriptor = mode.descriptor
+            && requester.origin.passes_descriptors
+            && (may_create || self.space.has_object(ino));
         if mode.write || passes_descriptor {
             self.ensure_object(node, ino)?;
         }
@@ -256,8 +292,8 @@ impl<O: Objects> Volume<O> {
 
     /// The removal of a file is durable: other nodes are to remove their pieces. If this node forgets
     /// that in a crash, they will find out when they check.
-    pub fn have_pieces_removed(&mut self, node: &mut Context<O>, ino: Ino) {
-        for other in self.other_nodes() {
+    pub fn have_pieces_removed(&mut self, node: &mut Context<O>, ino: Ino, pieces: PieceNodes) {
+        for other in self.other_nodes_with(ino, pieces) {
             self.pieces.remove_later(other, ino);
             self.send(node, other, PeerPayload::RemoveObjects(vec![ino]));
         }
@@ -274,7 +310,7 @@ impl<O: Objects> Volume<O> {
         let (existing, removed): (Vec<Ino>, Vec<Ino>) =
             own.partition(|ino| names.get(*ino).is_some());
         for ino in &existing {
-            self.note_piece(node, *ino);
+            self.note_piece(node, from, *ino);
         }
         if !removed.is_empty() {
             let last = node.journal.last();

@@ -120,6 +120,12 @@ impl Tasks {
         }
     }
 
+    /// The nodes that have not answered.
+    pub fn waiting(&self, id: u64) -> Vec<NodeIndex> {
+        let task = self.tasks.get(&id);
+        task.into_iter().flat_map(|task| task.waiting.iter().copied()).collect()
+    }
+
     fn has_request(&self, id: u64) -> bool {
         let task = self.tasks.get(&id);
         task.is_some_and(|task| task.request.is_some())
