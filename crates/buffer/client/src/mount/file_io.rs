@@ -7,8 +7,8 @@ use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode};
 use crate::fs::{Fs, Opened};
 use forebay_fuse::{
-    BackingId, CopyRange, FileHandle, INodeNo, OpenFlags, ReplyCreate, ReplyData, ReplyOpen,
-    Request, WriteFlags,
+    BackingId, CopyRange, FileAttr, FileHandle, INodeNo, OpenFlags, ReplyCreate, ReplyData,
+    ReplyOpen, Request, WriteFlags,
 };
 use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
@@ -96,6 +96,37 @@ impl MountedFs {
         });
         // With the reply the kernel asks for the attributes of the directory.
         drop(of_parent);
+        self.reply_created(added, reply);
+    }
+
+    /// Creates a file without a name (`O_TMPFILE`). The kernel gives it one only without `O_EXCL`.
+    pub fn do_tmpfile(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        mode: CreateMode,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (linkable, open) = (flags & libc::O_EXCL == 0, convert::open_mode(flags));
+        let created =
+            self.fs_for(request).create_unnamed(convert::ino(parent), mode, linkable, open);
+        let added = created.and_then(|opened| {
+            let change = self.kernel_cache.attributes.change([opened.attr.ino]);
+            let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
+            let open = self.add_open(&opened, (false, change), register)?;
+            // Another client that gives it a name is not known yet.
+            Ok((convert::attr(&opened.attr), Duration::ZERO, open))
+        });
+        self.reply_created(added, reply);
+    }
+
+    /// Replies with a file that has been created and opened, and the time to live of its attributes.
+    fn reply_created(
+        &self,
+        added: Result<(FileAttr, Duration, OpenReply), Errno>,
+        reply: ReplyCreate,
+    ) {
         let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
         let permit = self.kernel_cache.permit(ttl, Versions::Ignored);
         match added.map(|(attr, _, open)| (attr, permit.ttl_of(convert::ino(attr.ino)), open)) {

@@ -165,6 +165,12 @@ operations! {
         self.do_create(request, (parent, name), convert::create_mode(mode), flags, reply);
     }
 
+    fn tmpfile(
+        &self, request: &Request, parent: INodeNo, mode: NewMode, flags: i32, reply: ReplyCreate
+    ) {
+        self.do_tmpfile(request, parent, convert::create_mode(mode), flags, reply);
+    }
+
     fn read(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, size: u32,
         reply: ReplyData
