@@ -12,8 +12,6 @@ pub const OLDEST_MINOR_VERSION: u32 = 31;
 
 /// Size of the smallest buffer that the kernel accepts for requests, in bytes.
 pub const MIN_READ_BUFFER: usize = 8192;
-/// Added to the number of a request in the number of its interrupt.
-pub const INTERRUPT_BIT: u64 = 1;
 
 /// Numbers of requests, `enum fuse_opcode`.
 pub mod opcode {
