@@ -63,7 +63,6 @@ fn create_and_open_follow_flags_and_links() {
         assert_eq!(errno(direct), libc::ELOOP);
         symlink("loop", dir.join("loop")).unwrap();
         assert_eq!(errno(File::open(dir.join("loop"))), libc::ELOOP);
-        // O_TMPFILE works or fails with EOPNOTSUPP.
         let read_only = OpenOptions::new().read(true).open(&file).unwrap();
         assert_eq!(errno(read_only.write_at(b"x", 0)), libc::EBADF);
         let write_only = OpenOptions::new().write(true).open(&file).unwrap();

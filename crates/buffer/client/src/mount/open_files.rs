@@ -2,8 +2,8 @@
 
 use super::attribute_cache::Change;
 use crate::file::File;
+use forebay_fuse::{BackingId, FileHandle};
 use forebay_protocol::Ino;
-use fuser::{BackingId, FileHandle};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;

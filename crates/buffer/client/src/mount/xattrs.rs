@@ -1,12 +1,11 @@
 //! Extended attributes and access control lists through the mount.
 
-use super::arguments::Request;
 use super::convert;
 use super::mounted_fs::MountedFs;
 use crate::fs::Fs;
+use forebay_fuse::{INodeNo, Request};
 use forebay_protocol::message::{is_acl, is_xattr_supported};
 use forebay_protocol::{Errno, Ino};
-use fuser::INodeNo;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;

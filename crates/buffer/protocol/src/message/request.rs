@@ -184,10 +184,20 @@ pub enum NameRequest {
         to_name: Vec<u8>,
         existing: OnExisting,
     },
+    /// Give an inode another name, or a first one to a `linkable` file without a name.
     Link {
         ino: Ino,
         parent: Ino,
         name: Vec<u8>,
+    },
+    /// Create a regular file without a name, as in the directory `parent`, and open it. It ends with
+    /// its last handle, unless it is `linkable` and gets a name before. Answered by [`Reply::Opened`].
+    CreateUnnamed {
+        parent: Ino,
+        mode: CreateMode,
+        linkable: bool,
+        handle: HandleId,
+        open: OpenMode,
     },
 }
 
@@ -201,7 +211,8 @@ impl NameRequest {
             | NameRequest::Unlink { .. }
             | NameRequest::RmDir { .. }
             | NameRequest::Rename { .. }
-            | NameRequest::Link { .. } => true,
+            | NameRequest::Link { .. }
+            | NameRequest::CreateUnnamed { .. } => true,
             NameRequest::Lookup { .. }
             | NameRequest::ReadLink { .. }
             | NameRequest::ReadDir { .. } => false,

@@ -40,6 +40,7 @@ request_kinds! {
     ReadDir: Request::Name(NameRequest::ReadDir { .. }) => "readdir",
     Mknod: Request::Name(NameRequest::Mknod { .. }) => "mknod",
     Create: Request::Name(NameRequest::Create { .. }) => "create",
+    CreateUnnamed: Request::Name(NameRequest::CreateUnnamed { .. }) => "create_unnamed",
     PutFile: Request::Name(NameRequest::PutFile { .. }) => "put_file",
     Unlink: Request::Name(NameRequest::Unlink { .. }) => "unlink",
     RmDir: Request::Name(NameRequest::RmDir { .. }) => "rmdir",

@@ -127,6 +127,14 @@ pub enum Change {
         /// The lists, by the names of the extended attributes.
         acls: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// Create a file without a name, which may get one if it is `linkable`.
+    MakeUnnamed {
+        /// The directory in which it is created.
+        parent: Ino,
+        inode: PlannedInode,
+        linkable: bool,
+        now: Timestamp,
+    },
 }
 
 impl Change {
@@ -142,7 +150,9 @@ impl Change {
     /// The inode that it creates.
     pub fn created(&self) -> Option<Ino> {
         match self {
-            Change::Make { inode, .. } | Change::Put { inode, .. } => Some(inode.ino),
+            Change::Make { inode, .. }
+            | Change::Put { inode, .. }
+            | Change::MakeUnnamed { inode, .. } => Some(inode.ino),
             Change::MakeDir { ino, .. } => Some(*ino),
             Change::CreateWithAcls { create, .. } => create.created(),
             Change::Unlink { .. }

@@ -29,6 +29,10 @@ use std::sync::Arc;
 /// First cookie of an entry; mounts use lower ones for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 16;
 
+/// Extended attribute that marks a file without a name which may get one. Requests neither name nor show
+/// it: its prefix is not one of those that they may use.
+const LINKABLE: &[u8] = b"forebay.linkable";
+
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
@@ -272,6 +276,16 @@ impl Inode {
         }
     }
 
+    /// Whether it has no name, and may get one.
+    pub fn is_linkable(&self) -> bool {
+        self.xattrs.contains_key(LINKABLE)
+    }
+
+    /// The names of the extended attributes that requests show.
+    pub fn xattr_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.xattrs.keys().map(Vec::as_slice).filter(|name| *name != LINKABLE)
+    }
+
     /// The recorded length, if it is a striped file.
     pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
@@ -310,7 +324,7 @@ impl Inode {
             mtime: self.mtime,
             ctime: self.ctime,
             provisional,
-            extended: !self.xattrs.is_empty(),
+            extended: self.xattr_names().next().is_some(),
         }
     }
 }
@@ -474,6 +488,9 @@ impl Namespace {
             }
         }
         for (ino, inode) in &self.inodes {
+            if inode.nlink > 0 && inode.is_linkable() {
+                return Some(format!("inode {ino} has a name, and is marked as one without"));
+            }
             if (inode.nlink == 0) != self.orphans.contains(ino) {
                 return Some(format!("inode {ino} has {} links, unlike the orphans", inode.nlink));
             }

@@ -107,21 +107,49 @@ impl<O: Objects> Volume<O> {
         let (mut inode, acls) = self.names().plan_make(user, parent, name, new, file.mode)?;
         inode.opened = open.write;
         let ino = inode.ino;
-        self.check_inode_limit()?;
         let (name, now) = (name.to_vec(), node.now.wall);
         let change = Change::Make { parent, name, inode, now }.with_acls(acls);
+        self.create_opened(node, origin, (ino, change), (file.handle, open))
+    }
+
+    /// Create a file without a name, as in the directory `parent`, and open it.
+    pub fn create_unnamed(
+        &mut self,
+        node: &mut Context<O>,
+        requester: &Requester,
+        (parent, mode, linkable): (Ino, CreateMode, bool),
+        (id, open): (HandleId, OpenMode),
+    ) -> Handled<O> {
+        node.require_log_space(LogSpace::Normal)?;
+        let (mut inode, acls) = self.names().plan_unnamed(&requester.user, parent, mode)?;
+        inode.opened = open.write;
+        let (ino, now) = (inode.ino, node.now.wall);
+        let change = Change::MakeUnnamed { parent, inode, linkable, now }.with_acls(acls);
+        self.create_opened(node, &requester.origin, (ino, change), (id, open))
+    }
+
+    /// Carry out a change that creates the file `ino`, and open it.
+    fn create_opened(
+        &mut self,
+        node: &mut Context<O>,
+        origin: &Origin,
+        (ino, change): (Ino, Change),
+        (id, open): (HandleId, OpenMode),
+    ) -> Handled<O> {
+        assert_eq!(change.created(), Some(ino));
+        self.check_inode_limit()?;
         self.check_memory(node, &change)?;
         node.memory.check_handles()?;
         node.sessions.check_user_handles(origin.session, node.limits.max_user_handles)?;
         let max_handles = node.limits.max_session_handles;
-        self.handles.check_limit(origin.session, file.handle, max_handles)?;
+        self.handles.check_limit(origin.session, id, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
         let passes_descriptor = open.descriptor && origin.passes_descriptors;
         let open_object = || self.open_object(node, ino, open);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
-        self.add_handle(node, origin, file.handle, ino, open)?;
-        self.reply_opened(node, origin, ino, (file.handle, open), true, descriptor)
+        self.add_handle(node, origin, id, ino, open)?;
+        self.reply_opened(node, origin, ino, (id, open), true, descriptor)
     }
 
     /// Reply to the open of an inode whose handle has been added.
@@ -294,6 +322,11 @@ impl<O: Objects> Volume<O> {
     /// Drop an inode that has no name and is not open.
     pub fn drop_if_unused(&mut self, node: &mut Context<O>, ino: Ino) {
         if !self.names().is_orphan(ino) || self.handles.is_open(ino) {
+            return;
+        }
+        // It may be about to get a name on another node; then, or else, it is dropped later.
+        let is_linkable = self.names().get(ino).is_some_and(Inode::is_linkable);
+        if is_linkable && self.tx_locks.is_in_transaction(ino) {
             return;
         }
         // A client from before this start may have it open.
