@@ -4,7 +4,7 @@ use super::attribute_cache::Change;
 use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
-use super::open_files::{OpenFile, SharedInode};
+use super::open_files::{OpenFile, SharedInode, object_time};
 use crate::fs::{Fs, Opened};
 use forebay_fuse::{
     BackingId, CopyRange, FileAttr, FileHandle, INodeNo, OpenFlags, ReplyCreate, ReplyData,
@@ -12,6 +12,7 @@ use forebay_fuse::{
 };
 use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
@@ -149,9 +150,15 @@ impl MountedFs {
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
+        if opened.file.mode().truncate && opened.attr.extended {
+            self.remove_capabilities(ino)?;
+        }
         let shared = self.opens.acquire_inode(ino);
         if opened.attr.mode & 0o6000 != 0 {
             shared.set_id.store(true, Ordering::Release);
+        }
+        if opened.attr.extended {
+            shared.capabilities.store(true, Ordering::Release);
         }
         let backing = match self.register_object(opened, &shared, register) {
             Ok(backing) => backing,
@@ -165,7 +172,10 @@ impl MountedFs {
             reply_flags |= OpenFlags::DIRECT_IO;
             reply_flags |= OpenFlags::PARALLEL_DIRECT_WRITES;
         }
+        let maps_writes = backing.is_some() && opened.file.mode().write;
+        let known_time = if maps_writes { object_time(&opened.file) } else { None };
         let handle = self.opens.add(OpenFile {
+            known_time: Mutex::new(known_time),
             file: opened.file.clone(),
             shared,
             executes,
@@ -223,9 +233,19 @@ impl MountedFs {
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.clear_set_id(request, &open)?;
         }
+        if open.shared.capabilities.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.remove_capabilities(open.file.ino())
+        {
+            open.shared.capabilities.store(true, Ordering::Release);
+            return Err(error);
+        }
         let written =
             if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
         assert!(written <= data.len());
+        // These are pages of mapped memory, for which the kernel keeps the times that it caches.
+        if flags.contains(WriteFlags::CACHE) {
+            self.kernel_cache.entries.invalidate_attributes(open.file.ino());
+        }
         Ok(written as u32)
     }
 
@@ -241,7 +261,10 @@ impl MountedFs {
         if cleared.is_err() {
             open.shared.set_id.store(true, Ordering::Release);
         }
-        cleared.map(|_| ())
+        cleared?;
+        // The kernel caches the mode as it was.
+        self.kernel_cache.entries.invalidate_attributes(ino);
+        Ok(())
     }
 
     pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {

@@ -40,9 +40,13 @@ impl MountedFs {
         }
     }
 
-    /// A process closes a file, which releases all its `fcntl` locks on it.
+    /// A process closes a file, which releases all its `fcntl` locks on it. Then the kernel is told of
+    /// changes by mapped memory.
     pub fn do_flush(&self, handle: FileHandle, owner: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
+        if open.object_has_changed() {
+            self.kernel_cache.entries.invalidate_attributes(open.file.ino());
+        }
         let owner = LockOwner::Fcntl(owner);
         open.file.unlock_for(owner, 0, MAX_LOCK_OFFSET)
     }

@@ -282,9 +282,7 @@ operations! {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.change_xattr(request, ino, name, |fs, ino| {
-            fs.remove_xattr(ino, name.as_bytes())
-        }));
+        empty(reply, self.do_remove_xattr(request, ino, name));
     }
 
     fn fallocate(

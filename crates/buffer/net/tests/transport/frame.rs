@@ -6,7 +6,8 @@ use forebay_net::frame::{
 };
 use forebay_protocol::ids::{Ino, Timestamp};
 use forebay_protocol::message::{
-    Attr, Call, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Reply, Request,
+    Attr, Call, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Provisional, Reply,
+    Request,
 };
 use proptest::prelude::*;
 
