@@ -17,10 +17,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Environment variable with the log filter.
 const FILTER_VARIABLE: &str = "FOREBAY_LOG";
 
-/// Log target that is off unless the filter names it: `fuser` reports an error for every
-/// operation whose process was interrupted.
-const OFF_BY_DEFAULT: &str = "fuser::reply";
-
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -150,11 +146,7 @@ where
 fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, Failure> {
     let text = text.unwrap_or_default();
     let builder = EnvFilter::builder().with_default_directive(default.into());
-    let directives = match text {
-        "" => format!("{OFF_BY_DEFAULT}=off,{default}"),
-        text => format!("{OFF_BY_DEFAULT}=off,{text}"),
-    };
-    builder.parse(&directives).map_err(|error| {
+    builder.parse(text).map_err(|error| {
         Failure::Input(format!(
             "{FILTER_VARIABLE}: `{text}` is not a valid log filter ({error}); \
              write a level such as `debug`, or `forebay_store=debug,warn`"

@@ -145,9 +145,9 @@ fn directories_of_the_format_before_are_read_and_those_of_newer_releases_refused
     run(home, JOB);
     run(home, FILL);
     let format = home.join(".forebay/flash/log/format");
-    assert_eq!(fs::read_to_string(&format).unwrap(), "2\n");
+    assert_eq!(fs::read_to_string(&format).unwrap(), "3\n");
 
-    fs::write(&format, "3\n").unwrap();
+    fs::write(&format, "4\n").unwrap();
     let contents = || {
         let files = log_files(home, "").into_iter().map(|file| fs::read(file).unwrap());
         files.collect::<Vec<_>>()
@@ -162,7 +162,7 @@ fn directories_of_the_format_before_are_read_and_those_of_newer_releases_refused
     for command in commands {
         let (code, text) = outcome(home, command);
         assert_eq!(code, Some(1), "{text}");
-        assert!(text.contains("version 3") && text.contains("versions 1 to 2"), "{text}");
+        assert!(text.contains("version 4") && text.contains("versions 1 to 3"), "{text}");
     }
     assert_eq!(contents(), before, "a directory that is refused is not changed");
 

@@ -83,7 +83,7 @@ fn row_of_messages_has_the_quantity_of_its_command() {
     let output = dir.run("validate --case dom-allreduce-6-8B --seeds 2 --out here --json all.json");
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
     let row = &document["rows"][0];
-    assert_eq!((&row["row"], &row["status"]), (&"dom-allreduce-6-8B".into(), &"predicted".into()));
+    assert_eq!((&row["row"], &row["status"]), (&"dom-allreduce-6-8B".into(), &"calibrated".into()));
     let command = row["command"].as_str().unwrap().strip_prefix("forebay ").unwrap();
     let of_seed = |seed| {
         let run = dir.json(&format!("{command} --seed {seed} --no-out --json -"));

@@ -7,7 +7,7 @@ use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{ScrubReport, SetAttr, SetTime};
 use forebay_protocol::{Errno, Ino, Timestamp};
-use forebay_store::daemon::{self, Daemon};
+use forebay_store::daemon::{self, Daemon, DamagedObject, ScrubOptions, StoreReport};
 use forebay_store::objects::block_checksums::MIN_BLOCK_BYTES;
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt;
@@ -33,12 +33,17 @@ fn contents() -> Vec<u8> {
 
 impl Flash {
     fn new() -> Flash {
+        Flash::with_scrub(ScrubOptions { interval: None, ..ScrubOptions::default() })
+    }
+
+    fn with_scrub(scrub: ScrubOptions) -> Flash {
         let temporary = Temporary::new();
         let flash = temporary.dir("flash");
         let key = PoolKey::new(b"a key of some length").unwrap();
         let daemon = Daemon::start(daemon::StoreOptions {
             tcp: Some("127.0.0.1:0".parse().unwrap()),
             key: Some(key.clone()),
+            scrub,
             ..daemon::StoreOptions::new(flash.clone())
         })
         .unwrap();
@@ -89,6 +94,95 @@ impl Flash {
         object.write_all_at(&[byte[0] ^ 4], at).unwrap();
         object.set_times(FileTimes::new().set_modified(before)).unwrap();
     }
+}
+
+/// A scrub of all objects again and again.
+fn incessant() -> ScrubOptions {
+    ScrubOptions { interval: Some(Duration::from_millis(20)), bytes_per_second: 1 << 30 }
+}
+
+fn report(daemon: &Daemon) -> StoreReport {
+    daemon.stats().collect_report(Duration::from_secs(10))
+}
+
+fn wait_for(daemon: &Daemon, is_expected: impl Fn(&StoreReport) -> bool) -> StoreReport {
+    let start = Instant::now();
+    loop {
+        let report = report(daemon);
+        if is_expected(&report) {
+            return report;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{report:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn regular_scrub_reports_damage_that_nobody_reads_until_the_file_is_replaced_or_removed() {
+    let flash = Flash::with_scrub(incessant());
+    let intact = wait_for(&flash.daemon, |report| report.scrub.intact > 0);
+    assert!(intact.scrub.bytes >= SIZE as u64);
+    assert_eq!(intact.damaged_objects, 0);
+
+    flash.rot(2 * MIN_BLOCK_BYTES + 5);
+    let found = wait_for(&flash.daemon, |report| report.damaged_objects > 0);
+    let ino = flash.ino.0;
+    let damaged = DamagedObject { instance: INSTANCE.0, ino, offset: 2 * MIN_BLOCK_BYTES };
+    assert_eq!((found.damaged_objects, found.damaged), (1, vec![damaged]));
+
+    // Written again, it has other checksums.
+    let fs = flash.fs();
+    let file = fs.open_path(Path::new(FILE), READ_WRITE).unwrap().file;
+    file.write_all_at(&contents(), 0).unwrap();
+    drop(file);
+    wait_for(&flash.daemon, |report| report.damaged_objects == 0);
+    let before = report(&flash.daemon).scrub.intact;
+    wait_for(&flash.daemon, |report| report.scrub.intact > before);
+
+    flash.rot(7);
+    wait_for(&flash.daemon, |report| report.damaged_objects == 1);
+    fs.unlink_path(Path::new(FILE)).unwrap();
+    wait_for(&flash.daemon, |report| report.damaged_objects == 0);
+}
+
+#[test]
+fn damage_that_a_read_finds_is_reported() {
+    let flash = Flash::new();
+    flash.wait_for_checksums();
+    flash.rot(3);
+    assert_eq!(report(&flash.daemon).damaged_objects, 0);
+    assert_eq!(read(&flash.remote(), 0, 100), Err(Errno::EIO));
+    let damaged = DamagedObject { instance: INSTANCE.0, ino: flash.ino.0, offset: 0 };
+    assert_eq!(report(&flash.daemon).damaged, [damaged]);
+}
+
+#[test]
+fn regular_scrub_is_due_by_its_last_end_also_after_a_restart() {
+    let temporary = Temporary::new();
+    let scrub = ScrubOptions { interval: Some(Duration::from_secs(3600)), ..incessant() };
+    let start = || {
+        let directory = temporary.dir("flash");
+        let scrub = scrub.clone();
+        Daemon::start(daemon::StoreOptions { scrub, ..daemon::StoreOptions::new(directory) })
+    };
+    let daemon = start().unwrap();
+    make_instance(daemon.address(), 1 << 30);
+    let last = temporary.0.join("flash/last_scrub");
+    let noted = || std::fs::read_to_string(&last).unwrap_or_default();
+    let begun = Instant::now();
+    while noted().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "a new directory notes its time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    daemon.stop().unwrap();
+    let before = noted();
+    start().unwrap().stop().unwrap();
+    assert_eq!(noted(), before, "not due");
+    std::fs::write(&last, "1000\n").unwrap();
+    let daemon = start().unwrap();
+    wait_for(&daemon, |report| report.scrub.completed == 1);
+    daemon.stop().unwrap();
+    assert_ne!(noted(), "1000\n");
 }
 
 fn read(fs: &Fs, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {

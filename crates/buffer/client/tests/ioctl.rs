@@ -7,27 +7,36 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Mounted;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Log lines so far.
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
 struct CountLines;
 
-impl log::Log for CountLines {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
+impl Subscriber for CountLines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
     }
-    fn log(&self, record: &log::Record<'_>) {
-        eprintln!("{}: {}", record.target(), record.args());
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        eprintln!("{event:?}");
         LINES.fetch_add(1, Ordering::Relaxed);
     }
-    fn flush(&self) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
 #[test]
 fn unknown_ioctls_are_refused_and_not_logged() {
-    log::set_logger(&CountLines).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
+    tracing::subscriber::set_global_default(CountLines).unwrap();
+    tracing::warn!("counted");
+    assert_eq!(LINES.load(Ordering::Relaxed), 1);
     let mounted = Mounted::new(1, 1 << 24);
     let file = File::create(mounted.path.join("f")).unwrap();
     let before = LINES.load(Ordering::Relaxed);

@@ -6,6 +6,7 @@
 
 mod support;
 
+use forebay_client::MountOptions;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Timespec,
     Timestamps, XattrFlags,
@@ -19,7 +20,7 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 use std::process::Command;
-use support::{as_user, on_all, shell};
+use support::{as_user, on_all, on_all_with, shell};
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
@@ -63,7 +64,6 @@ fn create_and_open_follow_flags_and_links() {
         assert_eq!(errno(direct), libc::ELOOP);
         symlink("loop", dir.join("loop")).unwrap();
         assert_eq!(errno(File::open(dir.join("loop"))), libc::ELOOP);
-        // O_TMPFILE works or fails with EOPNOTSUPP.
         let read_only = OpenOptions::new().read(true).open(&file).unwrap();
         assert_eq!(errno(read_only.write_at(b"x", 0)), libc::EBADF);
         let write_only = OpenOptions::new().write(true).open(&file).unwrap();
@@ -226,16 +226,26 @@ fn running_program_cannot_be_truncated() {
 
 #[test]
 fn too_long_names_are_refused_in_every_operation() {
-    on_all(|dir| {
+    let refused_in_all_states = |dir: &Path| {
         let sub = dir.join("sub");
         fs::DirBuilder::new().mode(0o755).create(&sub).unwrap();
         let long = sub.join("n".repeat(256));
-        assert_eq!(errno(fs::remove_file(&long)), libc::ENAMETOOLONG);
-        assert_eq!(errno(fs::remove_dir(&long)), libc::ENAMETOOLONG);
-        assert_eq!(errno(fs::metadata(&long)), libc::ENAMETOOLONG);
-        let mode = fs::Permissions::from_mode(0o600);
-        assert_eq!(errno(fs::set_permissions(&long, mode)), libc::ENAMETOOLONG);
-    });
+        let refused = || {
+            assert_eq!(errno(fs::remove_file(&long)), libc::ENAMETOOLONG);
+            assert_eq!(errno(fs::remove_dir(&long)), libc::ENAMETOOLONG);
+            assert_eq!(errno(fs::metadata(&long)), libc::ENAMETOOLONG);
+            let mode = fs::Permissions::from_mode(0o600);
+            assert_eq!(errno(fs::set_permissions(&long, mode)), libc::ENAMETOOLONG);
+        };
+        refused();
+        // All names of the directory are known to the mount, as far as it caches listings.
+        touch(&sub.join("file"));
+        assert_eq!(shell(&sub, "ls -l | wc -l"), "2\n");
+        refused();
+    };
+    on_all(refused_in_all_states);
+    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+    on_all_with(&options, refused_in_all_states);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod support;
 
 use forebay_client::{ClientOptions, Fs, NodeAddresses};
+use forebay_policy::layout::{FIRST_WIDTH, Layout};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino};
 use forebay_store::daemon::{self, Daemon};
@@ -491,4 +492,74 @@ fn instance_is_created_and_removed_on_all_daemons_or_none() {
 
 fn temporary_socket(temporary: &Temporary) -> forebay_protocol::address::Address {
     forebay_protocol::address::Address::Unix(temporary.0.join("no-daemon"))
+}
+
+/// Bytes in the data objects of a daemon.
+fn object_bytes(flash: &Path) -> u64 {
+    let script =
+        r#"find objects -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }'"#;
+    shell(flash, script).trim().parse().unwrap()
+}
+
+#[test]
+fn small_file_needs_only_its_own_nodes() {
+    const NODES: u16 = 20;
+    let temporary = Temporary::new();
+    let mut pool = Pool::new(&temporary, usize::from(NODES), 1 << 30);
+    let (writer, reader) = (attach(pool.nodes()), attach(pool.nodes()));
+    let opened = writer.create(Ino::ROOT, b"small", 0o644, true, REMOTE).unwrap();
+    let ino = opened.attr.ino;
+    let layout = Layout::new(NODES, STRIPE).unwrap();
+    let first = usize::from(layout.node_of_stripe(ino, 0).0);
+    let own: Vec<usize> = layout
+        .first_nodes(ino, FIRST_WIDTH)
+        .chain([ino.metadata_node()])
+        .map(|node| usize::from(node.0))
+        .collect();
+    // All other nodes are out of service from here on.
+    let daemons: Vec<Daemon> = pool.daemons.drain(..).collect();
+    let mut in_service = Vec::new();
+    for (node, daemon) in daemons.into_iter().enumerate() {
+        if own.contains(&node) {
+            in_service.push(daemon);
+        } else {
+            daemon.stop().unwrap();
+        }
+    }
+    opened.file.write_all_at(&[7; 5000], 0).unwrap();
+    assert_eq!(reader.get_attr(ino).unwrap().size, 5000);
+    opened.file.fsync(false).unwrap();
+    drop(opened);
+    let flash = temporary.dir(&format!("flash{first}"));
+    assert_eq!(reader.get_attr(ino).unwrap().size, 5000);
+    set_len(&reader, ino, 100);
+    assert_eq!(object_bytes(&flash), 100);
+    reader.unlink(Ino::ROOT, b"small").unwrap();
+    wait_until("the object is removed", || object_bytes(&flash) == 0);
+}
+
+#[test]
+fn growing_file_is_extended_to_more_nodes() {
+    const NODES: u16 = 12;
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, usize::from(NODES), 1 << 30);
+    let (writer, reader) = (attach(pool.nodes()), attach(pool.nodes()));
+    let data = noise(30 * STRIPE as usize + 777, 5);
+    let opened = writer.create(Ino::ROOT, b"large", 0o644, true, REMOTE).unwrap();
+    for (index, part) in data.chunks(STRIPE as usize + 13).enumerate() {
+        let offset = index as u64 * (STRIPE + 13);
+        opened.file.write_all_at(part, offset).unwrap();
+        let length = offset + part.len() as u64;
+        assert_eq!(reader.get_attr(opened.attr.ino).unwrap().size, length);
+    }
+    let ino = opened.attr.ino;
+    drop(opened);
+    let file = reader.open(ino, REMOTE).unwrap().file;
+    let mut read = vec![0; data.len() + 1];
+    assert_eq!(file.read_at(&mut read, 0).unwrap(), data.len());
+    assert_eq!(read[..data.len()], data[..]);
+    drop(file);
+    reader.unlink(Ino::ROOT, b"large").unwrap();
+    let flashes: Vec<_> = (0..NODES).map(|node| temporary.dir(&format!("flash{node}"))).collect();
+    wait_until("all objects are removed", || flashes.iter().all(|flash| object_bytes(flash) == 0));
 }

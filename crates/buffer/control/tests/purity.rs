@@ -18,7 +18,7 @@ const IMPURE: &[&str] = &[
     "getrandom",
     "parking_lot",
     "signal-hook",
-    "fuser",
+    "forebay-fuse",
     "redb",
     "snow",
     "libloading",

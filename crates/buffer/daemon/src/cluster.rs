@@ -134,7 +134,8 @@ impl Daemon {
         store.munge = identity.munge.clone();
         store.data_protection = config.data_protection;
         store.trusted_hosts = trusted_hosts(config);
-        config.limits.apply(&mut store);
+        config.limits.apply(&mut store, config.storage_timeout);
+        store.scrub = config.scrub.clone();
         if let Some(bytes) = node.metadata_memory {
             store.limits.metadata_bytes = bytes.0;
         }

@@ -2,6 +2,7 @@
 //! unauthenticated peer can exhaust those that others need.
 
 use crate::stream::Stream;
+use crate::user_rates::{Rate, UserRates};
 use forebay_protocol::{Errno, PeerIdentity};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -318,31 +319,12 @@ impl Drop for WorkerPermit {
     }
 }
 
-/// Number of request budgets at which those of idle users are evicted.
-const MAX_BUDGETS: usize = 1024;
-
-/// A token bucket.
-#[derive(Debug)]
-struct RequestBudget {
-    /// Negative while requests are delayed.
-    left: f64,
-    at: Instant,
-}
-
-impl RequestBudget {
-    fn refill(&mut self, limits: &ConnectionLimits, now: Instant) {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + since * limits.request_rate).min(limits.request_burst);
-        self.at = now;
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
     control: AdmissionControl,
     /// Connections that are not admitted.
     streams: BTreeMap<u64, Arc<Stream>>,
-    budgets: HashMap<u32, RequestBudget>,
+    rates: UserRates,
     next: u64,
 }
 
@@ -360,10 +342,15 @@ pub struct ConnectionPermit {
 impl SharedAdmission {
     /// Without connections.
     pub fn new(limits: ConnectionLimits) -> SharedAdmission {
+        let rate = Rate {
+            per_second: limits.request_rate,
+            burst: limits.request_burst,
+            longest_delay: Duration::MAX,
+        };
         SharedAdmission(Arc::new(Mutex::new(Shared {
             control: AdmissionControl::new(limits),
             streams: BTreeMap::new(),
-            budgets: HashMap::new(),
+            rates: UserRates::new(rate),
             next: 0,
         })))
     }
@@ -407,19 +394,7 @@ impl ConnectionPermit {
         let Some(Principal::User(uid)) = shared.control.principal(self.conn) else {
             return Duration::ZERO;
         };
-        let Shared { control, budgets, .. } = &mut *shared;
-        let limits = &control.limits;
-        if budgets.len() >= MAX_BUDGETS {
-            budgets.retain(|_, budget| {
-                budget.refill(limits, now);
-                budget.left < limits.request_burst
-            });
-        }
-        let full = RequestBudget { left: limits.request_burst, at: now };
-        let budget = budgets.entry(uid).or_insert(full);
-        budget.refill(limits, now);
-        budget.left -= cost;
-        Duration::try_from_secs_f64(-budget.left / limits.request_rate).unwrap_or_default()
+        shared.rates.take(uid, cost, now)
     }
 }
 

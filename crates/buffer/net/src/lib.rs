@@ -5,8 +5,8 @@
 //! the peer, and a reply may pass a file descriptor. On TCP both sides authenticate ([`handshake`])
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
-//! daemon's socket, [`admission`] limits connections, and [`job_socket`] carries the calls of
-//! `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`], [`lock_file`] and [`time_slice`] are
+//! daemon's socket, [`admission`] limits connections, [`user_rates`] limits requests, and [`job_socket`]
+//! carries the calls of `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`], [`lock_file`] and [`time_slice`] are
 //! services of the operating system that several crates use.
 #![warn(missing_docs)]
 
@@ -28,4 +28,5 @@ pub mod random;
 pub mod record;
 pub mod stream;
 pub mod time_slice;
+pub mod user_rates;
 pub mod writeback;

@@ -1,7 +1,7 @@
 //! Messages between the storage daemons of an instance.
 
 use crate::credentials::Credentials;
-use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
+use crate::ids::{Errno, HandleId, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
 use crate::message::file::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
@@ -234,5 +234,16 @@ pub enum PeerPayload {
         sync: u64,
         /// The result; `None` while the sync is in progress.
         result: Option<Result<(), Errno>>,
+    },
+    /// Query which of these handles, by whose capabilities data objects are open at the sender, are open at
+    /// the receiver. Answered by `HandlesConfirmed`.
+    ConfirmHandles(Vec<(SessionId, HandleId)>),
+    /// Reply to `ConfirmHandles`. Handles of clients that may still return after a restart are in neither
+    /// list.
+    HandlesConfirmed {
+        /// Handles that are open.
+        open: Vec<(SessionId, HandleId)>,
+        /// Handles that are closed.
+        closed: Vec<(SessionId, HandleId)>,
     },
 }

@@ -1,6 +1,6 @@
 //! The placement of an instance on storage nodes, and capabilities for its data objects.
 
-use crate::ids::{Errno, Ino, InstanceId, NodeIndex, Timestamp};
+use crate::ids::{Errno, HandleId, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
 use crate::space::BLOCK_BYTES;
 use forebay_policy::layout::Layout;
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,6 @@ use std::fmt;
 
 /// Most nodes of an instance.
 pub const MAX_NODES: u16 = Layout::MAX_NODES;
-/// Validity of a [`Capability`], in seconds.
-pub const CAPABILITY_LIFETIME_S: i64 = 3600;
 /// Longest stripe, in bytes.
 const MAX_STRIPE_BYTES: u64 = 1 << 40;
 
@@ -99,7 +97,8 @@ impl Placement {
 }
 
 /// Permission to open a file's data objects on other nodes, issued by the file's metadata node to a
-/// client that has opened the file.
+/// client that has opened the file. It is valid for the user of that client, as long as the file is open at
+/// the metadata node; other nodes ask for that. It does not depend on clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// The file.
@@ -108,35 +107,32 @@ pub struct Capability {
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Expiry on the clocks of the nodes, in seconds since 1970.
-    pub expires_at_s: i64,
+    /// For writing: on this number of nodes, the first ones of the file's rounds.
+    pub width: u16,
+    /// The session with the metadata node by which the file is open.
+    pub session: SessionId,
+    /// The handle by which it is open.
+    pub handle: HandleId,
+    /// The user of that session.
+    pub uid: u32,
+    /// The start of the metadata node, as it counts them.
+    pub epoch: u64,
     /// Hash of the other fields and the instance, keyed with the secret of the placement.
     pub mac: [u8; 32],
 }
 
 impl Capability {
-    /// A capability of an instance with this secret.
-    pub fn new(
-        secret: &[u8; 32],
-        instance: InstanceId,
-        ino: Ino,
-        read: bool,
-        write: bool,
-        expires_at_s: i64,
-    ) -> Capability {
-        let mut capability = Capability { ino, read, write, expires_at_s, mac: [0; 32] };
-        capability.mac = *capability.hash(secret, instance).as_bytes();
-        capability
+    /// This capability, issued by a node that knows the secret of the instance's placement.
+    pub fn issue(mut self, secret: &[u8; 32], instance: InstanceId) -> Capability {
+        self.mac = *self.hash(secret, instance).as_bytes();
+        self
     }
 
-    /// `EACCES` if it was not issued with this secret, `EKEYREJECTED` if it has expired.
-    pub fn verify(&self, secret: &[u8; 32], instance: InstanceId, now_s: i64) -> Result<(), Errno> {
+    /// `EACCES` if it was not issued with this secret.
+    pub fn verify(&self, secret: &[u8; 32], instance: InstanceId) -> Result<(), Errno> {
         // Hashes are compared in constant time.
         if self.hash(secret, instance) != blake3::Hash::from_bytes(self.mac) {
             return Err(Errno::EACCES);
-        }
-        if now_s > self.expires_at_s {
-            return Err(Errno::EKEYREJECTED);
         }
         Ok(())
     }
@@ -144,11 +140,15 @@ impl Capability {
     fn hash(&self, secret: &[u8; 32], instance: InstanceId) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(secret);
         hasher
-            .update(b"forebay capability 1")
+            .update(b"forebay capability 2")
             .update(&instance.0.to_le_bytes())
             .update(&self.ino.0.to_le_bytes())
             .update(&[u8::from(self.read), u8::from(self.write)])
-            .update(&self.expires_at_s.to_le_bytes());
+            .update(&self.width.to_le_bytes())
+            .update(&self.session.0.to_le_bytes())
+            .update(&self.handle.0.to_le_bytes())
+            .update(&self.uid.to_le_bytes())
+            .update(&self.epoch.to_le_bytes());
         hasher.finalize()
     }
 }

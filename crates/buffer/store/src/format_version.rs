@@ -1,5 +1,6 @@
 //! The version of the format of a daemon's directory: of the records in its log, its checkpoints and
-//! its data objects. A release reads the directories of its own version and of the one before.
+//! its data objects. A release reads the directories of its own version and of the ones before.
+//! Version 3 records how many nodes may have data objects of a file (`namespace::PieceNodes`).
 //!
 //! The file `format` holds the version as text. Directories without it are of version 1.
 
@@ -8,7 +9,7 @@ use crate::storage::{Storage, is_out_of_space, replace_file};
 use std::io;
 
 /// The version that this release writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 const FILE: &str = "format";
 
@@ -58,7 +59,7 @@ mod tests {
         note_format(&storage).unwrap();
         assert_eq!(check_format(&storage).unwrap(), FORMAT_VERSION);
         for (text, named) in
-            [("3\n", "version 3"), ("0", "version 0"), ("two", "`two`"), ("", "``")]
+            [("4\n", "version 4"), ("0", "version 0"), ("two", "`two`"), ("", "``")]
         {
             std::fs::write(home.path().join(FILE), text).unwrap();
             let error = check_format(&storage).unwrap_err().to_string();

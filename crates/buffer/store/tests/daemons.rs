@@ -200,6 +200,7 @@ fn exercise_shared_instance(over_tcp: bool) {
     };
     assert!(attr.provisional.is_some());
     let permit = permit.unwrap();
+    assert_eq!(permit.width, 3);
     for client in &mut clients {
         let open = OpenMode { write: true, descriptor: true, ..OpenMode::default() };
         let handle = HandleId(2);

@@ -164,7 +164,7 @@ fn resize_file(node: &mut Node<MemoryObjects>) {
     let [Reply::Attr(attr)] = replies(&made)[..] else {
         panic!("{made:?}");
     };
-    let set = SetAttr { size: Some(10_000), ..SetAttr::default() };
+    let set = SetAttr { size: Some(8_000), ..SetAttr::default() };
     let request = Request::Inode(InodeRequest::SetAttr { ino: attr.ino, handle: None, set });
     assert_eq!(replies(&call(node, OTHER, 3, request)), []);
 }
@@ -574,6 +574,16 @@ fn sync_asked(effects: &[Effect<ObjectId>]) -> Option<u64> {
     })
 }
 
+/// A client opens a file for writing, and may write on the other node, too: calls `seq` and the next.
+fn extend_to_other_node(node: &mut Node<MemoryObjects>, seq: u64, ino: Ino) {
+    let (handle, open) = (HandleId(seq), OpenMode { write: true, ..OpenMode::default() });
+    let opened = call(node, OTHER, seq, Request::File(FileRequest::Open { ino, handle, open }));
+    assert!(matches!(replies(&opened)[..], [Reply::Opened { .. }]));
+    let renew = Request::File(FileRequest::RenewCapability { handle, position: 1 });
+    let renewed = call(node, OTHER, seq + 1, renew);
+    assert!(matches!(replies(&renewed)[..], [Reply::Capability(_)]), "{renewed:?}");
+}
+
 #[test]
 fn file_replaces_another_one_when_its_data_are_durable_on_all_nodes() {
     let mut node = start_with_silent_peer();
@@ -587,6 +597,9 @@ fn file_replaces_another_one_when_its_data_are_durable_on_all_nodes() {
         }
     };
     let objects = [(2, "a"), (3, "b"), (4, "c")].map(|(seq, name)| put(&mut node, seq, name));
+    for (index, seq) in [(0, 5), (1, 7)] {
+        extend_to_other_node(&mut node, seq, objects[index].ino);
+    }
     let rename = |name: &str| {
         Request::Name(NameRequest::Rename {
             parent: Ino::ROOT,

@@ -140,6 +140,9 @@ pub struct Client {
     pub copy_rate: Rate,
     /// Time of a process to send an MPI message or to receive one, without the network's.
     pub mpi_overhead: Time,
+    /// Time that a round of a collective operation takes a process beyond sending a message and
+    /// receiving one.
+    pub collective_round: Time,
     /// Latency of a message between processes of a node.
     pub shared_memory_latency: Time,
     /// Size on the wire of an MPI message without data, and the least of any.

@@ -9,6 +9,11 @@
 use forebay_random::{hash, hash_number, stream_label};
 use serde::{Deserialize, Serialize};
 
+/// The number of nodes, the first ones of its rounds, that a new file may use.
+pub const FIRST_WIDTH: u16 = 8;
+/// The factor by which the number of nodes of a growing file grows.
+const WIDTH_STEP: u16 = 8;
+
 /// Index of a storage node among an instance's nodes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -108,6 +113,40 @@ impl Layout {
     fn position_in_round(&self, file: u64, node: NodeIndex, round: u64) -> u64 {
         let nodes = u64::from(self.nodes);
         (u64::from(node.0) % nodes + nodes - self.first_node(file, round)) % nodes
+    }
+
+    /// The position of a node in the rounds of a file: 0 has the first stripe. Only in
+    /// [`StripeOrder::Hashed`], where it is the same in all rounds.
+    pub fn position(&self, file: impl Into<u64>, node: NodeIndex) -> u16 {
+        assert_eq!(self.order, StripeOrder::Hashed, "positions are the same in all rounds");
+        self.position_in_round(file.into(), node, 0) as u16
+    }
+
+    /// The nodes at the first `width` positions of a file's rounds; all if `width` is larger.
+    pub fn first_nodes<F: Into<u64>>(
+        &self,
+        file: F,
+        width: u16,
+    ) -> impl Iterator<Item = NodeIndex> + use<F> {
+        assert_eq!(self.order, StripeOrder::Hashed, "positions are the same in all rounds");
+        let nodes = u64::from(self.nodes);
+        let first = self.first_node(file.into(), 0);
+        (0..width.min(self.nodes))
+            .map(move |position| NodeIndex(((first + u64::from(position)) % nodes) as u16))
+    }
+
+    /// The number of nodes to which a file is extended that needs the node at `position`: 8, 64, 512,
+    /// or all. Small files stay on few nodes, and a growing one asks for more only a few times.
+    pub fn width_for(&self, position: u16) -> u16 {
+        let widths =
+            std::iter::successors(Some(FIRST_WIDTH), |width| width.checked_mul(WIDTH_STEP));
+        let enough = widths.into_iter().find(|width| *width > position);
+        enough.unwrap_or(u16::MAX).min(self.nodes)
+    }
+
+    /// The position of the node with the last byte of a file of `length` bytes; 0 for an empty file.
+    pub fn last_position(&self, length: u64) -> u16 {
+        (length.saturating_sub(1) / self.stripe % u64::from(self.nodes)) as u16
     }
 
     /// The end in the file of a data object of `length` bytes on `node`. The largest of the ends of
@@ -249,6 +288,25 @@ mod tests {
         }
 
         #[test]
+        fn nodes_of_a_short_file_are_the_first_ones(
+            nodes in 1u16..40, stripe in 1u64..20, file: u64, length in 1u64..3000,
+        ) {
+            let layout = Layout::new(nodes, stripe).unwrap();
+            let all: Vec<NodeIndex> = layout.first_nodes(file, u16::MAX).collect();
+            prop_assert_eq!(all.len(), usize::from(nodes));
+            for (position, node) in all.iter().enumerate() {
+                prop_assert_eq!(usize::from(layout.position(file, *node)), position);
+            }
+            let used: HashSet<NodeIndex> =
+                layout.extents(file, 0, length).map(|extent| extent.node).collect();
+            let first: HashSet<NodeIndex> =
+                layout.first_nodes(file, used.len() as u16).collect();
+            prop_assert_eq!(&used, &first);
+            let last = layout.node_of_offset(file, length - 1);
+            prop_assert_eq!(layout.last_position(length), layout.position(file, last));
+        }
+
+        #[test]
         fn object_on_one_node_equals_the_file(stripe in 1u64..100, file: u64, offset in 0u64..9999) {
             for layout in layouts(1, stripe) {
                 let extents: Vec<_> = layout.extents(file, offset, 777).collect();
@@ -256,6 +314,15 @@ mod tests {
                 prop_assert_eq!(extents, vec![Extent { node, object_offset: offset, offset, length: 777 }]);
             }
         }
+    }
+
+    #[test]
+    fn files_grow_to_more_nodes_in_few_steps() {
+        let layout = Layout::new(300, 1 << 20).unwrap();
+        let widths = [0, 7, 8, 63, 64, 299].map(|position| layout.width_for(position));
+        assert_eq!(widths, [8, 8, 64, 64, 300, 300]);
+        assert_eq!(Layout::new(3, 1 << 20).unwrap().width_for(2), 3);
+        assert_eq!(Layout::SINGLE_NODE.width_for(0), 1);
     }
 
     /// Durable data depend on these values.

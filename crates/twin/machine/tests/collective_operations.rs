@@ -249,12 +249,33 @@ fn message_above_the_eager_limit_goes_by_rendezvous() {
     let one_way =
         |size| run(&study(Operation::PingPong, size, 2, 1)).one_way_seconds.unwrap() * 1e6;
     // Two overheads, 300 ns of links and router, the bytes at 8 GB/s.
-    let eager = |size: u64| 2.0 + 0.3 + size as f64 / 8e3;
+    let moved = |size: u64| 2.0 + 0.3 + size as f64 / 8e3;
+    // Eager data are copied at 8 GB/s at either end.
+    let eager = |size: u64| moved(size) + 2.0 * size as f64 / 8e3;
     // The limit is 64 KiB with an envelope of 128 bytes.
     let longest = 65_536 - 128;
+    assert_near(one_way(1024), eager(1024));
     assert_near(one_way(longest), eager(longest));
-    assert_near(one_way(longest + 1), eager(longest + 1) + RENDEZVOUS_US);
-    assert_near(one_way(1 << 20), eager(1 << 20) + RENDEZVOUS_US);
+    assert_near(one_way(longest + 1), moved(longest + 1) + RENDEZVOUS_US);
+    assert_near(one_way(1 << 20), moved(1 << 20) + RENDEZVOUS_US);
+}
+
+#[test]
+fn round_of_a_collective_operation_takes_the_library_time_beyond_its_messages() {
+    let mut machine = toy();
+    machine.client.collective_round = Time::from_ns(700);
+    let run = |study: &CollectiveStudy| {
+        simulate_collective(&machine, study, &SimOptions::default(), &|_, _, _| true).unwrap()
+    };
+    let mean = |study: &CollectiveStudy| run(study).alone.mean_seconds * 1e6;
+    assert_near(mean(&study(Operation::Barrier, 0, 2, 1)), ROUND_US + 0.7);
+    // One round; 8 bytes are copied at 8 GB/s at either end, and combined.
+    let allreduce = mean(&study(Operation::Allreduce, 8, 2, 1));
+    assert_near(allreduce, ROUND_US + 0.7 + 3.0 * 0.001);
+    // On one node there are no rounds; messages outside collective operations have none.
+    assert_near(mean(&study(Operation::Barrier, 0, 1, 4)), 2.0);
+    let one_way = run(&study(Operation::PingPong, 8, 2, 1)).one_way_seconds.unwrap() * 1e6;
+    assert_near(one_way, ROUND_US);
 }
 
 #[test]

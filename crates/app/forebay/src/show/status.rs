@@ -7,6 +7,7 @@ use forebay_control::messages::UnixMillis;
 use forebay_daemon::activity::Status;
 use forebay_daemon::embedded::POOL_NAME;
 use forebay_protocol::progress::StageAmount;
+use forebay_store::daemon::{DamagedObject, StoreReport};
 use forebay_store::log::LogSpace;
 use forebay_store::objects::RemovalProgress;
 use forebay_units::human::{bytes, counted, seconds};
@@ -145,7 +146,7 @@ fn add_nodes(text: &mut String, status: &Status) {
     add_storage_conditions(text, status);
 }
 
-/// Storage daemons whose disk is full.
+/// Storage daemons whose disk is full, or whose data are damaged.
 fn add_storage_conditions(text: &mut String, status: &Status) {
     for host in &status.activity {
         let Some(store) = &host.store else { continue };
@@ -160,6 +161,22 @@ fn add_storage_conditions(text: &mut String, status: &Status) {
                 "{name}: disk full and log full: only reads are carried out\n"
             )),
         }
+        add_damage(text, name, store, status);
+    }
+}
+
+/// Data objects of a node that do not match their checksums.
+fn add_damage(text: &mut String, node: &str, store: &StoreReport, status: &Status) {
+    for DamagedObject { instance, ino, offset } in &store.damaged {
+        let known = status.instances.iter().find(|known| known.id.0 == *instance);
+        let label = known.map_or_else(|| format!("{instance:x}"), |known| known.label.clone());
+        text.push_str(&format!(
+            "{node}: instance {label}: inode {ino} is damaged from byte {offset} of its object on\n"
+        ));
+    }
+    let more = store.damaged_objects.saturating_sub(store.damaged.len() as u64);
+    if more > 0 {
+        text.push_str(&format!("{node}: {more} more damaged objects: see its log\n"));
     }
 }
 

@@ -177,7 +177,7 @@ fn bench() -> Outcome<()> {
         measure_all(&options, &site, "local", &mut results)?;
     }
     if options.slow {
-        let session = slow_pfs::mount(&slow, contents, speed)?;
+        let mounted = slow_pfs::mount(&slow, contents, speed)?;
         site.files = slow;
         let measured = match &options.forebay {
             None => measure_all(&options, &site, "slow", &mut results),
@@ -185,7 +185,7 @@ fn bench() -> Outcome<()> {
                 prediction = compared;
             }),
         };
-        session.umount_and_join()?;
+        mounted.unmount()?;
         measured?;
     }
     let report = json!({

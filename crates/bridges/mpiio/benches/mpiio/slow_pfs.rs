@@ -1,26 +1,27 @@
 //! A file system with the speed of a parallel file system: one directory of files, whose reads and
 //! writes one server carries out, one after another.
 
-use fuser::{
-    AccessFlags, BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType,
-    Filesystem, FopenFlags, Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    Request, SessionACL, TimeOrNow, WriteFlags,
+use forebay_fuse::mount::{MountOptions, Mounted};
+use forebay_fuse::{
+    FileAttr, FileHandle, FileType, Filesystem, INodeNo, KernelConfig, LockOwner, NewMode,
+    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, Session, SetAttr, Statfs, Time, WriteFlags,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Largest request of the kernel in bytes.
 pub const LARGEST_REQUEST: u32 = 1 << 20;
 /// Threads that take requests from the kernel; the server works on one at a time.
-const THREADS: usize = 4;
+const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Time for which the kernel keeps names and attributes.
 const KEPT: Duration = Duration::from_secs(1);
 
@@ -69,18 +70,18 @@ impl SlowPfs {
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
     }
 
-    fn node(&self, number: INodeNo) -> Result<Arc<Node>, Errno> {
-        self.nodes.lock().by_number.get(&number.0).cloned().ok_or(Errno::ENOENT)
+    fn node(&self, number: INodeNo) -> Result<Arc<Node>, i32> {
+        self.nodes.lock().by_number.get(&number.0).cloned().ok_or(libc::ENOENT)
     }
 
-    fn attributes(&self, number: INodeNo) -> Result<FileAttr, Errno> {
+    fn attributes(&self, number: INodeNo) -> Result<FileAttr, i32> {
         let (metadata, kind) = if number == INodeNo::ROOT {
             (std::fs::metadata(&self.directory), FileType::Directory)
         } else {
             (self.node(number)?.file.metadata(), FileType::RegularFile)
         };
-        let metadata = metadata.map_err(Errno::from)?;
-        let changed = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let metadata = metadata.map_err(errno)?;
+        let changed = Time { secs: metadata.mtime(), nanos: metadata.mtime_nsec() as u32 };
         Ok(FileAttr {
             ino: number,
             size: metadata.len(),
@@ -88,7 +89,6 @@ impl SlowPfs {
             atime: changed,
             mtime: changed,
             ctime: changed,
-            crtime: changed,
             kind,
             perm: (metadata.mode() & 0o7777) as u16,
             nlink: 1,
@@ -96,22 +96,21 @@ impl SlowPfs {
             gid: metadata.gid(),
             rdev: 0,
             blksize: LARGEST_REQUEST,
-            flags: 0,
         })
     }
 
-    fn find(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
+    fn find(&self, parent: INodeNo, name: &OsStr) -> Result<FileAttr, i32> {
         let number = match self.nodes.lock().by_name.get(name) {
             Some(number) if parent == INodeNo::ROOT => INodeNo(*number),
-            Some(_) | None => return Err(Errno::ENOENT),
+            Some(_) | None => return Err(libc::ENOENT),
         };
         self.attributes(number)
     }
 
-    fn make(&self, name: &OsStr) -> Result<FileAttr, Errno> {
+    fn make(&self, name: &OsStr) -> Result<FileAttr, i32> {
         let mut options = File::options();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(self.directory.join(name)).map_err(Errno::from)?;
+        let file = options.open(self.directory.join(name)).map_err(errno)?;
         let number = {
             let mut nodes = self.nodes.lock();
             nodes.last = nodes.last.max(INodeNo::ROOT.0) + 1;
@@ -123,12 +122,12 @@ impl SlowPfs {
         self.attributes(INodeNo(number))
     }
 
-    fn remove(&self, name: &OsStr) -> Result<(), Errno> {
-        self.nodes.lock().by_name.remove(name).ok_or(Errno::ENOENT)?;
-        std::fs::remove_file(self.directory.join(name)).map_err(Errno::from)
+    fn remove(&self, name: &OsStr) -> Result<(), i32> {
+        self.nodes.lock().by_name.remove(name).ok_or(libc::ENOENT)?;
+        std::fs::remove_file(self.directory.join(name)).map_err(errno)
     }
 
-    fn read_from(&self, number: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
+    fn read_from(&self, number: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, i32> {
         let node = self.node(number)?;
         let mut data = vec![0; size as usize];
         let mut length = 0;
@@ -136,7 +135,7 @@ impl SlowPfs {
             match node.file.read_at(&mut data[length..], offset + length as u64) {
                 Ok(0) => break,
                 Ok(count) => length += count,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(errno(error)),
             }
         }
         data.truncate(length);
@@ -145,8 +144,13 @@ impl SlowPfs {
     }
 }
 
+/// The number of an error.
+fn errno(error: io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
 /// Sends the result of an operation without data.
-fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
+fn answer(reply: ReplyEmpty, result: Result<(), i32>) {
     match result {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(error),
@@ -154,48 +158,31 @@ fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
 }
 
 impl Filesystem for SlowPfs {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let set = config.set_max_write(LARGEST_REQUEST);
-        set.map(|_| ()).map_err(|_| io::ErrorKind::Unsupported.into())
+    fn init(&self, config: &mut KernelConfig) -> io::Result<()> {
+        config.set_max_write(LARGEST_REQUEST);
+        Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name) {
-            Ok(attributes) => reply.entry(&KEPT, &attributes, Generation(0)),
+            Ok(attributes) => reply.entry(KEPT, &attributes),
             Err(error) => reply.error(error),
         }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(ino) {
-            Ok(attributes) => reply.attr(&KEPT, &attributes),
+            Ok(attributes) => reply.attr(KEPT, &attributes),
             Err(error) => reply.error(error),
         }
     }
 
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = size.map_or(Ok(()), |size| {
-            self.node(ino).and_then(|node| node.file.set_len(size).map_err(Errno::from))
+    fn setattr(&self, _: &Request, ino: INodeNo, set: &SetAttr, reply: ReplyAttr) {
+        let set = set.size.map_or(Ok(()), |size| {
+            self.node(ino).and_then(|node| node.file.set_len(size).map_err(errno))
         });
         match set.and_then(|()| self.attributes(ino)) {
-            Ok(attributes) => reply.attr(&KEPT, &attributes),
+            Ok(attributes) => reply.attr(KEPT, &attributes),
             Err(error) => reply.error(error),
         }
     }
@@ -204,7 +191,7 @@ impl Filesystem for SlowPfs {
         answer(reply, self.remove(name));
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
+    fn forget(&self, ino: INodeNo, _lookups: u64) {
         let mut nodes = self.nodes.lock();
         let removed = nodes
             .by_number
@@ -215,9 +202,9 @@ impl Filesystem for SlowPfs {
         }
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _: &Request, ino: INodeNo, _: i32, reply: ReplyOpen) {
         match self.node(ino) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(_) => reply.opened(FileHandle(0), OpenFlags::KEEP_CACHE, None),
             Err(error) => reply.error(error),
         }
     }
@@ -227,20 +214,16 @@ impl Filesystem for SlowPfs {
         _: &Request,
         parent: INodeNo,
         name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
+        _: NewMode,
+        _: i32,
         reply: ReplyCreate,
     ) {
         let found = self.find(parent, name).or_else(|_| self.make(name));
         match found {
-            Ok(attributes) => reply.created(
-                &KEPT,
-                &attributes,
-                Generation(0),
-                FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE,
-            ),
+            Ok(attributes) => {
+                let entry = (KEPT, &attributes);
+                reply.created(entry, FileHandle(0), OpenFlags::KEEP_CACHE, None);
+            }
             Err(error) => reply.error(error),
         }
     }
@@ -252,8 +235,6 @@ impl Filesystem for SlowPfs {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
         reply: ReplyData,
     ) {
         match self.read_from(ino, offset, size) {
@@ -270,13 +251,11 @@ impl Filesystem for SlowPfs {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
+        _: i32,
         reply: ReplyWrite,
     ) {
         let node = self.node(ino);
-        let written =
-            node.and_then(|node| node.file.write_all_at(data, offset).map_err(Errno::from));
+        let written = node.and_then(|node| node.file.write_all_at(data, offset).map_err(errno));
         self.serve(data.len());
         match written {
             Ok(()) => reply.written(data.len() as u32),
@@ -293,28 +272,38 @@ impl Filesystem for SlowPfs {
         reply.ok();
     }
 
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+    fn access(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyEmpty) {
         reply.ok();
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         const BLOCKS: u64 = 1 << 30;
-        reply.statfs(BLOCKS, BLOCKS, BLOCKS, 0, 0, 4096, 255, 4096);
+        reply.statfs(&Statfs {
+            block_size: 4096,
+            blocks: BLOCKS,
+            free: BLOCKS,
+            inodes: 0,
+            inodes_free: 0,
+            name_length: 255,
+        });
     }
 }
 
-/// Mounts the file system at `path`; the contents of files are in `directory`. Dropping the session
+/// Mounts the file system at `path`; the contents of files are in `directory`. Dropping the mount
 /// unmounts.
-pub fn mount(path: &Path, directory: PathBuf, speed: Speed) -> io::Result<BackgroundSession> {
+pub fn mount(path: &Path, directory: PathBuf, speed: Speed) -> io::Result<Mounted> {
     let served = SlowPfs {
         directory,
         speed,
         nodes: Mutex::default(),
         busy_until: Mutex::new(Instant::now()),
     };
-    let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("slow-pfs".to_owned())];
-    config.acl = SessionACL::Owner;
-    config.n_threads = Some(THREADS);
-    fuser::Session::new(served, path, &config)?.spawn()
+    let options = MountOptions {
+        source: "slow-pfs".into(),
+        subtype: "slow-pfs".into(),
+        ..MountOptions::default()
+    };
+    let (device, mounted) = forebay_fuse::mount::mount(path, &options)?;
+    Session::new(Arc::new(served), device)?.spawn(THREADS)?;
+    Ok(mounted)
 }

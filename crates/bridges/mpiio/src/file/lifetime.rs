@@ -229,13 +229,22 @@ impl LoggedFile {
         }
     }
 
-    /// `MPI_File_set_size`. Collective.
+    /// `MPI_File_set_size`. Collective. The logs are applied before only if the new end cuts what they
+    /// contain: libraries like HDF5 set the size before they close a file, and a flush in the background
+    /// is to come after that.
     pub fn set_size(&mut self, size: u64) -> Result<(), MpiError> {
+        self.advance();
+        let [logged_end, epoch] = self.comm.max([self.known_end, self.epoch])?;
+        self.agree(epoch);
+        if size < logged_end {
+            self.flush()?;
+        }
         self.change_size(|file| file.set_len(size))
     }
 
-    /// `MPI_File_preallocate`. Collective.
+    /// `MPI_File_preallocate`, which changes no data. Collective.
     pub fn preallocate(&mut self, size: u64) -> Result<(), MpiError> {
+        self.advance();
         self.change_size(|file| {
             let flags = rustix::fs::FallocateFlags::empty();
             match rustix::fs::fallocate(file, flags, 0, size) {
@@ -249,17 +258,19 @@ impl LoggedFile {
         })
     }
 
-    /// Changes the size of the file, by the first rank, when the logs are applied.
+    /// Changes the size of the file, by the first rank.
     fn change_size(
         &mut self,
         change: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), MpiError> {
-        self.flush()?;
         let changed = if self.comm.rank == 0 { change(&self.target) } else { Ok(()) };
         if let Err(error) = &changed {
             self.failed("change the size of", error);
         }
-        let [failed] = self.comm.max([u64::from(changed.is_err())])?;
+        self.unsynced |= self.comm.rank == 0;
+        let [failed, epoch] = self.comm.max([u64::from(changed.is_err()), self.epoch])?;
+        self.agree(epoch);
+        self.advance();
         if failed == 0 { Ok(()) } else { Err(MpiError(library().error_io)) }
     }
 

@@ -103,10 +103,6 @@ impl File {
         Ok(session.lock_async(self.ino(), self.held(lock), callback))
     }
 
-    pub(crate) fn is_lock_pending(&self, ticket: u64) -> bool {
-        self.session().is_ok_and(|session| session.is_lock_pending(ticket))
-    }
-
     pub(crate) fn cancel_lock(&self, ticket: u64) {
         if let Ok(session) = self.session() {
             session.cancel_lock(ticket);

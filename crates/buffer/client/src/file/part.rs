@@ -25,6 +25,9 @@ pub struct Part {
     pub handle: HandleId,
     /// The object itself, if the daemon passed its descriptor.
     pub object: Option<std::fs::File>,
+    /// There was no object when this part was opened for reading, so that there is no descriptor of
+    /// it on this host.
+    pub is_absent: bool,
     reservation: Arc<Reservation>,
     write_behind: WriteBehind,
     /// Writes over the network that are not synced.
@@ -37,6 +40,7 @@ impl Part {
             node,
             handle,
             object: descriptor.map(std::fs::File::from),
+            is_absent: false,
             reservation: Reservation::new(node, handle),
             write_behind: WriteBehind::default(),
             unsynced: Unsynced::default(),

@@ -89,12 +89,13 @@ impl Parts {
         if nodes.len() < 2 {
             return Ok(());
         }
-        let capability = self.capability(false)?;
+        let position = nodes.iter().map(|node| self.layout.position(self.ino, *node)).max();
+        let capability = self.capability(position.unwrap_or(0), false)?;
         let requests = nodes.iter().map(|node| (*node, self.open_request(capability)));
         let sessions = &self.attachment.sessions;
         sessions.call_nodes(None, requests, |node, reply: OpenResult| {
             if let (Ok(reply), Ok(other)) = (reply, self.other(node)) {
-                other.get_or_init(|| self.opened_part(node, capability, reply.descriptor));
+                other.get_or_init(|| self.opened_part(node, capability, reply));
             }
         });
         Ok(())
@@ -102,17 +103,18 @@ impl Parts {
 
     /// Opens the data object on `node` again, for example after that node has forgotten it.
     pub fn open_part(&self, node: NodeIndex) -> Result<Part, Errno> {
-        let mut capability = self.capability(false)?;
+        let position = self.layout.position(self.ino, node);
+        let mut capability = self.capability(position, false)?;
         let session = self.session(node)?;
         let open = |capability| -> OpenResult {
             session.exchange(None, self.open_request(capability).into())?.into_result()
         };
         let mut reply = open(capability);
         if let Err(Errno::EKEYREJECTED) = reply {
-            capability = self.capability(true)?;
+            capability = self.capability(position, true)?;
             reply = open(capability);
         }
-        Ok(self.opened_part(node, capability, reply?.descriptor))
+        Ok(self.opened_part(node, capability, reply?))
     }
 
     fn open_request(&self, capability: Capability) -> FileRequest {
@@ -128,26 +130,40 @@ impl Parts {
         &self,
         node: NodeIndex,
         capability: Capability,
-        descriptor: Option<OwnedFd>,
+        opened: SessionReply<Option<ObjectInfo>>,
     ) -> Part {
         let handle = self.primary.handle;
+        let mut is_local = false;
         if let Ok(session) = self.session(node) {
             session.remember_handle(handle, OpenedBy::Capability(capability), self.part_mode());
+            is_local = session.is_local();
         }
-        Part::new(node, handle, descriptor)
+        let is_absent = is_local && opened.descriptor.is_none() && opened.reply.is_none();
+        let mut part = Part::new(node, handle, opened.descriptor);
+        part.is_absent = is_absent;
+        part
     }
 
-    /// The capability that opens parts on other nodes. `renew`: the present one has expired.
-    fn capability(&self, renew: bool) -> Result<Capability, Errno> {
+    /// Reads from the object of a part that was absent when it was opened, if there is one now.
+    pub fn read_absent(&self, part: &Part, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        debug_assert!(part.is_absent);
+        let part = self.open_part(part.node)?;
+        if part.is_absent { Ok(0) } else { part.read(&self.attachment, into, offset) }
+    }
+
+    /// The capability that opens parts on other nodes up to this position. `renew`: the present one has
+    /// expired.
+    fn capability(&self, position: u16, renew: bool) -> Result<Capability, Errno> {
         let mut capability = self.capability.lock();
         if let Some(capability) = *capability
             && !renew
+            && (!capability.write || position < capability.width)
         {
             return Ok(capability);
         }
         let handle = self.primary.handle;
         let session = self.session(self.primary.node)?;
-        Ok(*capability.insert(session.call(FileRequest::RenewCapability { handle })?))
+        Ok(*capability.insert(session.call(FileRequest::RenewCapability { handle, position })?))
     }
 
     /// Fails if the file's metadata node may have recorded the length without the bytes that were
@@ -158,7 +174,7 @@ impl Parts {
         if self.is_single_object() || self.session(self.primary.node)?.is_lease_current() {
             return Ok(());
         }
-        self.capability(true).map(drop).map_err(|errno| {
+        self.capability(0, true).map(drop).map_err(|errno| {
             tracing::error!(%errno, ino = %self.ino, node = self.primary.node.0,
                 "write failed: the file's metadata node has not replied for the time of a lease");
             Errno::EIO

@@ -93,9 +93,9 @@ impl File {
         written: &[NodeIndex],
     ) -> Result<Vec<NodeIndex>, Errno> {
         let parts = &self.parts;
-        let objects = self.requester.stat_objects(&[parts.ino])?;
-        let holds_some = |(node, object): (NodeIndex, Vec<Option<_>>)| {
-            let some = object.iter().any(Option::is_some) || written.contains(&node);
+        let objects = self.requester.objects_of(parts.ino)?;
+        let holds_some = |(node, object): (NodeIndex, Option<_>)| {
+            let some = object.is_some() || written.contains(&node);
             (node != parts.primary.node && some).then_some(node)
         };
         let nodes: Vec<NodeIndex> = objects.into_iter().filter_map(holds_some).collect();

@@ -153,6 +153,11 @@ fn fill_holes(
         let rest = &mut into[start + count..end];
         let part = parts.part(extent.node)?;
         let object_offset = extent.object_offset + count as u64;
+        if part.is_absent {
+            let read = parts.read_absent(part, rest, object_offset)?;
+            rest[read..].fill(0);
+            continue;
+        }
         let read = || part.read(&parts.attachment, rest, object_offset);
         let read = parts.with_part(part, read)?;
         rest[read..].fill(0);
@@ -174,6 +179,11 @@ fn read_extents(
         let (memory, others) = rest.split_at_mut(extent.length as usize);
         rest = others;
         let part = parts.part(extent.node)?;
+        if part.is_absent {
+            let read = parts.read_absent(part, memory, extent.object_offset)?;
+            add_if_short(&mut short, extent, read);
+            continue;
+        }
         if part.object.is_some() {
             let read = || part.read(&parts.attachment, memory, extent.object_offset);
             add_if_short(&mut short, extent, parts.with_part(part, read)?);

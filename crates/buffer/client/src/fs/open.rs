@@ -67,6 +67,24 @@ impl Fs {
         }
     }
 
+    /// Creates a regular file without a name, as in the directory `parent`, and opens it. It ends when
+    /// it is closed, unless it is `linkable` and [gets a name](Fs::link) before.
+    pub fn create_unnamed(
+        &self,
+        parent: Ino,
+        mode: impl Into<CreateMode>,
+        linkable: bool,
+        open: OpenMode,
+    ) -> Result<Opened, Errno> {
+        let (mode, handle) = (mode.into(), self.sessions().new_handle());
+        let open = self.with_descriptor(parent.metadata_node(), open)?;
+        let request = |open| NameRequest::CreateUnnamed { parent, mode, linkable, handle, open };
+        match self.send_open(parent.metadata_node(), handle, open, request)? {
+            (NameResult::Found(opened), _) => self.complete_opened(opened),
+            (NameResult::Referral(_), _) => Err(Errno::EPROTO),
+        }
+    }
+
     /// Opens a file or directory. The attributes are those at that moment.
     pub fn open(&self, ino: Ino, open: OpenMode) -> Result<Opened, Errno> {
         self.complete_opened(self.open_provisional(ino, open)?)

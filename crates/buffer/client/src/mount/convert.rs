@@ -1,20 +1,15 @@
 //! Conversions between the types of FUSE and of the protocol.
 
+use forebay_fuse::{FileAttr, FileType, INodeNo, LockRequest, NewMode, Time, TimeOrNow};
 use forebay_protocol::lock::FileLock;
 use forebay_protocol::message::{CreateMode, NewInode, OnExisting, OpenMode, SetTime, XattrMode};
-use forebay_protocol::{Attr, Errno, FileKind, Ino, LockOwner, Timestamp};
-use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use forebay_protocol::{Attr, FileKind, Ino, LockOwner, Timestamp};
 
 /// `FMODE_EXEC` of the kernel in the flags of an open: the file is opened to be executed.
 pub const FMODE_EXEC: i32 = 0x20;
 /// The bits of `access(2)`.
 pub const ACCESS_READ: u16 = 4;
 pub const ACCESS_EXECUTE: u16 = 1;
-
-pub fn errno(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.0)
-}
 
 pub fn ino(ino: INodeNo) -> Ino {
     Ino(ino.0)
@@ -33,7 +28,7 @@ pub fn file_type(kind: FileKind) -> FileType {
 }
 
 /// The mode of an inode that a process with this mask creates.
-pub fn create_mode(mode: u32, umask: u32) -> CreateMode {
+pub fn create_mode(NewMode { mode, umask }: NewMode) -> CreateMode {
     CreateMode { bits: (mode & 0o7777) as u16, umask: (umask & 0o777) as u16 }
 }
 
@@ -50,11 +45,11 @@ pub fn new_node(mode: u32, rdev: u32) -> Option<NewInode> {
     Some(NewInode::Node(kind, if device { rdev } else { 0 }))
 }
 
-pub fn on_existing(flags: RenameFlags) -> Option<OnExisting> {
+pub fn on_existing(flags: u32) -> Option<OnExisting> {
     match flags {
-        f if f == RenameFlags::empty() => Some(OnExisting::Replace),
-        RenameFlags::RENAME_NOREPLACE => Some(OnExisting::Fail),
-        RenameFlags::RENAME_EXCHANGE => Some(OnExisting::Exchange),
+        0 => Some(OnExisting::Replace),
+        libc::RENAME_NOREPLACE => Some(OnExisting::Fail),
+        libc::RENAME_EXCHANGE => Some(OnExisting::Exchange),
         _ => None,
     }
 }
@@ -67,7 +62,11 @@ pub fn xattr_mode(flags: i32) -> XattrMode {
     }
 }
 
-pub fn lock(owner: LockOwner, (start, end): (u64, u64), kind: i32, pid: u32) -> FileLock {
+/// On a local file system locks of `flock` and `fcntl` are independent.
+pub fn lock(request: &LockRequest) -> FileLock {
+    let forebay_fuse::Lock { start, end, kind, pid } = request.lock;
+    let number = request.owner.0;
+    let owner = if request.flock { LockOwner::Flock(number) } else { LockOwner::Fcntl(number) };
     FileLock { owner, start, end, exclusive: kind == libc::F_WRLCK, pid }
 }
 
@@ -89,28 +88,15 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
     }
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(time.nanos));
-    let whole = Duration::from_secs(time.secs.unsigned_abs());
-    let seconds =
-        if time.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
-    seconds.and_then(|time| time.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+fn time(time: Timestamp) -> Time {
+    Time { secs: time.secs, nanos: time.nanos }
 }
 
 pub fn set_time(time: TimeOrNow) -> SetTime {
-    let time = match time {
-        TimeOrNow::Now => return SetTime::Now,
-        TimeOrNow::SpecificTime(time) => time,
-    };
-    SetTime::At(match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp { secs: after.as_secs() as i64, nanos: after.subsec_nanos() },
-        // The kernel counts nanoseconds forwards from a negative second. fuser 0.18 counts them
-        // backwards when it builds the SystemTime, which this reverts.
-        Err(before) => Timestamp {
-            secs: -(before.duration().as_secs() as i64),
-            nanos: before.duration().subsec_nanos(),
-        },
-    })
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::At(Time { secs, nanos }) => SetTime::At(Timestamp { secs, nanos }),
+    }
 }
 
 pub fn attr(attr: &Attr) -> FileAttr {
@@ -118,10 +104,9 @@ pub fn attr(attr: &Attr) -> FileAttr {
         ino: INodeNo(attr.ino.0),
         size: attr.size,
         blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: UNIX_EPOCH,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
         kind: file_type(attr.kind),
         perm: attr.mode,
         nlink: attr.nlink,
@@ -129,13 +114,7 @@ pub fn attr(attr: &Attr) -> FileAttr {
         gid: attr.gid,
         rdev: attr.rdev,
         blksize: 1 << 20,
-        flags: 0,
     }
-}
-
-/// A negative entry, which the kernel may cache.
-pub fn absent() -> FileAttr {
-    attr(&Attr::default())
 }
 
 pub fn open_mode(flags: i32) -> OpenMode {
@@ -145,26 +124,5 @@ pub fn open_mode(flags: i32) -> OpenMode {
         write: access != libc::O_RDONLY,
         truncate: flags & libc::O_TRUNC != 0,
         descriptor: true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_before_1970_convert_to_system_time() {
-        let shown = |secs, nanos| system_time(Timestamp { secs, nanos });
-        assert_eq!(shown(5, 1), UNIX_EPOCH + Duration::new(5, 1));
-        assert_eq!(shown(-7, 5), UNIX_EPOCH - Duration::new(6, 999_999_995));
-    }
-
-    #[test]
-    fn times_before_1970_convert_from_the_kernel() {
-        let taken = |time| set_time(TimeOrNow::SpecificTime(time));
-        let wanted = |secs, nanos| SetTime::At(Timestamp { secs, nanos });
-        assert_eq!(taken(UNIX_EPOCH + Duration::new(5, 1)), wanted(5, 1));
-        // The result of fuser for -7 s and 5 ns.
-        assert_eq!(taken(UNIX_EPOCH - Duration::new(7, 5)), wanted(-7, 5));
     }
 }

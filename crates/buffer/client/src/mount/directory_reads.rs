@@ -8,7 +8,7 @@ use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::names::DOT_DOT;
 use crate::fs::{DirPage, Fs};
-use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::message::{CACHE_LIFETIME_NS, MAX_NAME};
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -147,8 +147,8 @@ impl MountedFs {
     ) -> Result<(Option<Attr>, Duration), Errno> {
         let cache = &self.kernel_cache.attributes;
         let known = || cache.entry(parent, name, Instant::now());
-        // A kernel looks these up only for handles.
-        let is_plain = !matches!(name, b"." | b"..");
+        // A kernel looks these up only for handles; and a name that is too long has an error of its own.
+        let is_plain = !matches!(name, b"." | b"..") && name.len() <= MAX_NAME;
         if is_plain && let Some(known) = self.find_in_listing(fs, parent, known) {
             return Ok(known);
         }

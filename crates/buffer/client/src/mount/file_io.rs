@@ -1,18 +1,18 @@
 //! Opening, reading and writing through the mount.
 
-use super::arguments::Request;
 use super::attribute_cache::Change;
 use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
-use super::open_files::{OpenFile, SharedInode};
+use super::open_files::{OpenFile, SharedInode, object_time};
 use crate::fs::{Fs, Opened};
+use forebay_fuse::{
+    BackingId, CopyRange, FileAttr, FileHandle, INodeNo, OpenFlags, ReplyCreate, ReplyData,
+    ReplyOpen, Request, WriteFlags,
+};
 use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
-use fuser::{
-    BackingId, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyData, ReplyOpen,
-    WriteFlags,
-};
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
@@ -30,7 +30,7 @@ thread_local! {
 /// The reply to an open.
 struct OpenReply {
     handle: FileHandle,
-    flags: FopenFlags,
+    flags: OpenFlags,
     /// The data object for passthrough.
     backing: Option<Arc<BackingId>>,
 }
@@ -39,7 +39,7 @@ impl MountedFs {
     pub fn do_open(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen) {
         // The kernel checks that for opens that write, and leaves this one to the file system.
         if flags & libc::O_TRUNC != 0 && self.opens.is_executed(convert::ino(ino)) {
-            return reply.error(fuser::Errno::ETXTBSY);
+            return reply.error(libc::ETXTBSY);
         }
         let change = self.kernel_cache.attributes.change([convert::ino(ino)]);
         let fs = self.fs_to_open(request, ino, flags);
@@ -47,17 +47,16 @@ impl MountedFs {
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
         let executes = flags & convert::FMODE_EXEC != 0;
         let added = opened.and_then(|opened| {
-            self.add_open(&opened, (executes, change), |descriptor| reply.open_backing(descriptor))
+            self.add_open(&opened, (executes, change), |descriptor| reply.register(descriptor))
         });
         match added {
-            Ok(open) => match open.backing {
-                Some(id) => {
+            Ok(open) => {
+                if open.backing.is_some() {
                     self.mark_registered();
-                    reply.opened_passthrough(open.handle, open.flags, &id);
                 }
-                None => reply.opened(open.handle, open.flags),
-            },
-            Err(error) => reply.error(convert::errno(error)),
+                reply.opened(open.handle, open.flags, open.backing.as_deref());
+            }
+            Err(error) => reply.error(error.0),
         }
     }
 
@@ -92,24 +91,53 @@ impl MountedFs {
         let added = created.and_then(|(opened, ttl)| {
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
             self.directory_reads.note_name(parent, &opened.attr);
-            let register = |descriptor: BorrowedFd<'_>| reply.open_backing(descriptor);
+            let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
             let open = self.add_open(&opened, (false, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         // With the reply the kernel asks for the attributes of the directory.
         drop(of_parent);
+        self.reply_created(added, reply);
+    }
+
+    /// Creates a file without a name (`O_TMPFILE`). The kernel gives it one only without `O_EXCL`.
+    pub fn do_tmpfile(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        mode: CreateMode,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (linkable, open) = (flags & libc::O_EXCL == 0, convert::open_mode(flags));
+        let created =
+            self.fs_for(request).create_unnamed(convert::ino(parent), mode, linkable, open);
+        let added = created.and_then(|opened| {
+            let change = self.kernel_cache.attributes.change([opened.attr.ino]);
+            let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
+            let open = self.add_open(&opened, (false, change), register)?;
+            // Another client that gives it a name is not known yet.
+            Ok((convert::attr(&opened.attr), Duration::ZERO, open))
+        });
+        self.reply_created(added, reply);
+    }
+
+    /// Replies with a file that has been created and opened, and the time to live of its attributes.
+    fn reply_created(
+        &self,
+        added: Result<(FileAttr, Duration, OpenReply), Errno>,
+        reply: ReplyCreate,
+    ) {
         let ttl = added.as_ref().map_or(Duration::ZERO, |(_, ttl, _)| *ttl);
         let permit = self.kernel_cache.permit(ttl, Versions::Ignored);
         match added.map(|(attr, _, open)| (attr, permit.ttl_of(convert::ino(attr.ino)), open)) {
-            Ok((attr, ttl, open)) => match open.backing {
-                Some(id) => {
+            Ok((attr, ttl, open)) => {
+                if open.backing.is_some() {
                     self.mark_registered();
-                    let (handle, flags) = (open.handle, open.flags);
-                    reply.created_passthrough(&ttl, &attr, Generation(0), handle, flags, &id);
                 }
-                None => reply.created(&ttl, &attr, Generation(0), open.handle, open.flags),
-            },
-            Err(error) => reply.error(convert::errno(error)),
+                reply.created((ttl, &attr), open.handle, open.flags, open.backing.as_deref());
+            }
+            Err(error) => reply.error(error.0),
         }
     }
 
@@ -122,9 +150,15 @@ impl MountedFs {
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
+        if opened.file.mode().truncate && opened.attr.extended {
+            self.remove_capabilities(ino)?;
+        }
         let shared = self.opens.acquire_inode(ino);
         if opened.attr.mode & 0o6000 != 0 {
             shared.set_id.store(true, Ordering::Release);
+        }
+        if opened.attr.extended {
+            shared.capabilities.store(true, Ordering::Release);
         }
         let backing = match self.register_object(opened, &shared, register) {
             Ok(backing) => backing,
@@ -133,12 +167,15 @@ impl MountedFs {
                 return Err(error);
             }
         };
-        let mut reply_flags = FopenFlags::empty();
+        let mut reply_flags = OpenFlags::empty();
         if backing.is_none() || opened.file.mode().write {
-            reply_flags |= FopenFlags::FOPEN_DIRECT_IO;
-            reply_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+            reply_flags |= OpenFlags::DIRECT_IO;
+            reply_flags |= OpenFlags::PARALLEL_DIRECT_WRITES;
         }
+        let maps_writes = backing.is_some() && opened.file.mode().write;
+        let known_time = if maps_writes { object_time(&opened.file) } else { None };
         let handle = self.opens.add(OpenFile {
+            known_time: Mutex::new(known_time),
             file: opened.file.clone(),
             shared,
             executes,
@@ -179,7 +216,7 @@ impl MountedFs {
             let open = self.open_file(handle);
             match open.and_then(|open| open.file.read_at(&mut buffer[..size], offset)) {
                 Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(convert::errno(error)),
+                Err(error) => reply.error(error.0),
             }
         });
     }
@@ -193,12 +230,22 @@ impl MountedFs {
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
         let open = self.open_file(handle)?;
-        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.clear_set_id(request, &open)?;
+        }
+        if open.shared.capabilities.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.remove_capabilities(open.file.ino())
+        {
+            open.shared.capabilities.store(true, Ordering::Release);
+            return Err(error);
         }
         let written =
             if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
         assert!(written <= data.len());
+        // These are pages of mapped memory, for which the kernel keeps the times that it caches.
+        if flags.contains(WriteFlags::CACHE) {
+            self.kernel_cache.entries.invalidate_attributes(open.file.ino());
+        }
         Ok(written as u32)
     }
 
@@ -214,7 +261,10 @@ impl MountedFs {
         if cleared.is_err() {
             open.shared.set_id.store(true, Ordering::Release);
         }
-        cleared.map(|_| ())
+        cleared?;
+        // The kernel caches the mode as it was.
+        self.kernel_cache.entries.invalidate_attributes(ino);
+        Ok(())
     }
 
     pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
@@ -253,18 +303,13 @@ impl MountedFs {
         Ok(self.open_file(handle)?.file.seek(offset, hole)? as i64)
     }
 
-    pub fn do_copy_file_range(
-        &self,
-        request: &Request,
-        (from, from_offset): (FileHandle, u64),
-        (to, to_offset): (FileHandle, u64),
-        length: u64,
-    ) -> Result<u32, Errno> {
+    pub fn do_copy_file_range(&self, request: &Request, range: &CopyRange) -> Result<u32, Errno> {
+        let ((from, from_offset), (to, to_offset)) = (range.from, range.to);
         let (from, to) = (self.open_file(from)?, self.open_file(to)?);
         if request.uid() != 0 {
             self.clear_set_id(request, &to)?;
         }
-        let length = length.min(u64::from(u32::MAX));
+        let length = range.length.min(u64::from(u32::MAX));
         let copied = from.file.copy_file_range(from_offset, &to.file, to_offset, length)?;
         Ok(copied as u32)
     }

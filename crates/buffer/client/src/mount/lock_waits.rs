@@ -1,52 +1,79 @@
 //! Locks that processes on the mount take and wait for.
 //!
-//! A pending lock holds no thread of the mount: the kernel gets its reply when the lock is granted.
-//! The kernel reports if a waiting process was interrupted, but the FUSE library does not pass that
-//! on. So one thread polls whether the waiting processes have signals pending.
+//! A pending lock holds no thread of the mount: the kernel gets its reply when the lock is granted, or
+//! when it reports that a signal has interrupted the process.
 
-use super::convert::errno;
 use super::open_files::OpenFile;
 use super::reply::empty;
+use forebay_fuse::{ReplyEmpty, RequestId};
 use forebay_protocol::Errno;
 use forebay_protocol::lock::FileLock;
-use fuser::ReplyEmpty;
 use parking_lot::Mutex;
-use std::fs;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-/// Interval at which waiting processes are checked for signals.
-const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of interrupted requests that are remembered. Those are forgotten first that were interrupted
+/// first: a request that begins to wait was received a moment ago.
+const MAX_INTERRUPTED: usize = 4096;
 
-/// A process that waits for a lock.
+/// A lock that a process waits for.
 #[derive(Debug)]
-struct Waiter {
-    /// The thread.
-    tid: u32,
+struct Wait {
     /// Weak: the wait does not keep the file open.
     open: Weak<OpenFile>,
     ticket: u64,
-    /// A signal was pending for its process at the last poll.
-    signalled: bool,
 }
 
 #[derive(Debug, Default)]
-struct Waiters {
-    list: Vec<Waiter>,
-    /// Whether the polling thread exists.
-    polled: bool,
+struct Waits {
+    pending: HashMap<RequestId, Wait>,
+    /// Requests that were interrupted and do not wait, because they wait for no lock or do not wait yet.
+    interrupted: VecDeque<RequestId>,
 }
 
-/// All processes that wait for locks.
+impl Waits {
+    /// A request begins to wait. Returns `false` if it has been interrupted already.
+    fn add(&mut self, request: RequestId, wait: Wait) -> bool {
+        if self.interrupted.contains(&request) {
+            return false;
+        }
+        let previous = self.pending.insert(request, wait);
+        assert!(previous.is_none(), "a request waits for one lock");
+        true
+    }
+
+    /// A request has been interrupted. Returns its wait, which ends.
+    fn interrupt(&mut self, request: RequestId) -> Option<Wait> {
+        let wait = self.pending.remove(&request);
+        if wait.is_none() {
+            if self.interrupted.len() == MAX_INTERRUPTED {
+                self.interrupted.pop_front();
+            }
+            self.interrupted.push_back(request);
+        }
+        assert!(self.interrupted.len() <= MAX_INTERRUPTED);
+        wait
+    }
+}
+
+impl Wait {
+    /// Ends the wait; its callback replies.
+    fn cancel(self) {
+        if let Some(open) = self.open.upgrade() {
+            open.file.cancel_lock(self.ticket);
+        }
+    }
+}
+
+/// All locks that processes wait for.
 #[derive(Clone, Debug, Default)]
-pub struct LockWaits(Arc<Mutex<Waiters>>);
+pub struct LockWaits(Arc<Mutex<Waits>>);
 
 impl LockWaits {
-    /// Takes a lock for the thread `tid`, and replies when it is granted, or at once if it conflicts
-    /// and `wait` is not set.
+    /// Takes a lock, and replies when it is granted, or at once if it conflicts and `wait` is not set.
     pub fn lock(
         &self,
-        tid: u32,
+        request: RequestId,
         open: &Arc<OpenFile>,
         wanted: FileLock,
         wait: bool,
@@ -55,112 +82,79 @@ impl LockWaits {
         // A lock that is free needs no ticket.
         match open.file.try_lock_for(wanted) {
             Ok(None) => return reply.ok(),
-            Ok(Some(_)) if !wait => return reply.error(errno(Errno::EAGAIN)),
+            Ok(Some(_)) if !wait => return reply.error(libc::EAGAIN),
             Ok(Some(_)) => {}
-            Err(error) => return reply.error(errno(error)),
+            Err(error) => return reply.error(error.0),
         }
         let reply = Arc::new(Mutex::new(Some(reply)));
-        let send = |reply: &Mutex<Option<ReplyEmpty>>, result| {
-            if let Some(reply) = reply.lock().take() {
-                empty(reply, result);
-            }
-        };
-        let pending_reply = reply.clone();
-        let callback = Box::new(move |result| send(&pending_reply, result));
+        let (waits, pending_reply) = (self.clone(), reply.clone());
+        let callback = Box::new(move |result| waits.end(request, &pending_reply, result));
         match open.file.lock_async(wanted, callback) {
             Ok(Some(ticket)) => {
-                self.add(Waiter { tid, open: Arc::downgrade(open), ticket, signalled: false })
-            }
-            Ok(None) => {}
-            Err(error) => send(&reply, Err(error)),
-        }
-    }
-
-    fn add(&self, waiter: Waiter) {
-        let mut waiters = self.0.lock();
-        waiters.list.push(waiter);
-        if !waiters.polled {
-            let all = self.clone();
-            let thread = std::thread::Builder::new().name("forebay-waits".into());
-            waiters.polled = thread.spawn(move || all.poll()).is_ok();
-        }
-    }
-
-    /// Polls the waiting processes until there are none.
-    fn poll(&self) {
-        loop {
-            std::thread::sleep(SIGNAL_POLL_INTERVAL);
-            let mut interrupted = Vec::new();
-            // Files that are closed by dropping them here, after the list is unlocked.
-            let mut opens = Vec::new();
-            {
-                let mut waiters = self.0.lock();
-                assert!(waiters.polled);
-                waiters.list.retain_mut(|waiter| {
-                    let Some(open) = waiter.open.upgrade() else {
-                        return false;
-                    };
-                    let is_pending = open.file.is_lock_pending(waiter.ticket);
-                    let stays = is_pending && !waiter.is_interrupted();
-                    if is_pending && !stays {
-                        interrupted.push((open, waiter.ticket));
-                    } else {
-                        opens.push(open);
-                    }
-                    stays
-                });
-                if waiters.list.is_empty() && interrupted.is_empty() {
-                    waiters.polled = false;
-                    return;
+                let wait = Wait { open: Arc::downgrade(open), ticket };
+                let is_interrupted = {
+                    let mut waits = self.0.lock();
+                    // Otherwise the callback has taken it, and then removes what is not there.
+                    reply.lock().is_some()
+                        && !waits.add(request, Wait { open: wait.open.clone(), ticket })
+                };
+                if is_interrupted {
+                    wait.cancel();
                 }
             }
-            drop(opens);
-            for (open, ticket) in interrupted {
-                open.file.cancel_lock(ticket);
-            }
+            Ok(None) => {}
+            Err(error) => self.end(request, &reply, Err(error)),
         }
     }
-}
 
-impl Waiter {
-    /// Whether a signal is pending for the thread. A signal for its whole process may be about to be
-    /// handled by another thread, so it must be pending in two polls.
-    fn is_interrupted(&mut self) -> bool {
-        if self.tid == 0 {
-            return false; // in another PID name space, not visible here
-        }
-        match pending_signals(self.tid) {
-            None => true,
-            Some((thread, process)) => {
-                let before = std::mem::replace(&mut self.signalled, process);
-                thread || (process && before)
-            }
+    /// The lock is granted, or will never be.
+    fn end(
+        &self,
+        request: RequestId,
+        reply: &Mutex<Option<ReplyEmpty>>,
+        result: Result<(), Errno>,
+    ) {
+        let reply = reply.lock().take();
+        self.0.lock().pending.remove(&request);
+        if let Some(reply) = reply {
+            empty(reply, result);
         }
     }
-}
 
-/// Whether a signal is pending for a thread, and whether one is pending for its process that the
-/// thread does not block. `None` if the thread has ended.
-fn pending_signals(tid: u32) -> Option<(bool, bool)> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    };
-    let not_blocked = !mask("SigBlk:")?;
-    let thread = mask("SigPnd:")? & not_blocked != 0;
-    let process = mask("ShdPnd:")? & not_blocked != 0;
-    Some((thread, process))
+    /// A signal has interrupted a process that waits for the reply to a request.
+    pub fn interrupt(&self, request: RequestId) {
+        let wait = self.0.lock().interrupt(request);
+        if let Some(wait) = wait {
+            wait.cancel();
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn wait() -> Wait {
+        Wait { open: Weak::new(), ticket: 5 }
+    }
+
     #[test]
-    fn signals_of_running_and_ended_threads() {
-        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        assert_eq!(pending_signals(tid), Some((false, false)));
-        assert_eq!(pending_signals(u32::MAX), None);
+    fn interrupt_that_overtakes_a_request_ends_its_wait() {
+        let mut waits = Waits::default();
+        assert!(waits.interrupt(RequestId(2)).is_none());
+        assert!(!waits.add(RequestId(2), wait()));
+        assert!(waits.add(RequestId(4), wait()));
+        assert_eq!(waits.interrupt(RequestId(4)).map(|wait| wait.ticket), Some(5));
+        assert!(waits.pending.is_empty());
+    }
+
+    #[test]
+    fn interrupted_requests_are_limited() {
+        let mut waits = Waits::default();
+        let count = 2 * MAX_INTERRUPTED as u64;
+        assert!((0..count).all(|number| waits.interrupt(RequestId(number)).is_none()));
+        assert_eq!(waits.interrupted.len(), MAX_INTERRUPTED);
+        assert!(waits.add(RequestId(0), wait()));
+        assert!(!waits.add(RequestId(count - 1), wait()));
     }
 }

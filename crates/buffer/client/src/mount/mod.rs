@@ -15,7 +15,6 @@
 //! another user is for that user only, or has the kernel check permissions. A kernel that does not
 //! check them may cache entries only of directories that everybody may search.
 
-mod arguments;
 mod attribute_cache;
 mod busy_threads;
 mod cached_entries;
@@ -27,8 +26,6 @@ mod file_locks;
 mod filesystem;
 mod kernel_cache;
 mod kernel_entries;
-mod kernel_mount;
-mod lock_owner;
 mod lock_waits;
 mod mounted_fs;
 mod names;
@@ -45,16 +42,16 @@ pub use counters::MountReport;
 use crate::fs::Fs;
 use crate::session::ReplyCaches;
 use counters::Counters;
-use filesystem::{OPERATIONS, Served};
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use filesystem::OPERATIONS;
+use forebay_fuse::mount::Mounted;
+use forebay_fuse::{Session, Threads};
 use kernel_cache::KernelCache;
-use kernel_mount::KernelMount;
 use mounted_fs::MountedFs;
 use negative_lookups::NegativeLookups;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,9 +124,8 @@ fn missing_fuse_support() -> Option<&'static str> {
 /// A mounted instance. Dropping it unmounts.
 #[derive(Debug)]
 pub struct Mount {
-    session: Option<BackgroundSession>,
-    /// `None`: the session unmounts.
-    kernel_mount: Option<KernelMount>,
+    session: Option<Threads>,
+    mounted: Option<Mounted>,
     counters: Arc<Counters>,
     path: PathBuf,
 }
@@ -147,17 +143,17 @@ impl Mount {
 
     /// Whether it was unmounted by another process.
     pub fn is_unmounted(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(Threads::are_finished)
     }
 
     /// Unmounts, and waits until all requests are completed. `EBUSY` while files in it are in
     /// use, or another mount covers it: then it ends when the kernel has no use for it any more.
     pub fn unmount(mut self) -> io::Result<()> {
-        if let Some(mounted) = self.kernel_mount.take() {
+        if let Some(mounted) = self.mounted.take() {
             mounted.unmount()?;
         }
         match self.session.take() {
-            Some(session) => session.umount_and_join(),
+            Some(session) => session.join(),
             None => Ok(()),
         }
     }
@@ -170,18 +166,6 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     forebay_net::stream::raise_descriptor_limit();
     forebay_net::memory::limit_retained_memory();
     let failed = |error| MountError { path: path.to_owned(), error };
-    let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName(options.name.clone()), MountOption::Subtype("forebay".into())];
-    if checks_in_kernel(options) {
-        config.mount_options.push(MountOption::DefaultPermissions);
-    }
-    if options.read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = true;
     // The sessions are used by the cache of the kernel only.
     let caches = if checks_in_kernel(options) {
         ReplyCaches::SingleWithPermissions
@@ -194,27 +178,30 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     let negative_lookups = Arc::new(NegativeLookups::default());
     let kernel_cache = Arc::new(KernelCache::new(negative_lookups.clone()));
     let sessions = own.requester.attachment.sessions.clone();
-    let served = MountedFs::new(
+    let threads = NonZeroUsize::new(options.threads).unwrap_or(NonZeroUsize::MIN);
+    let options = &MountOptions { threads: threads.get(), ..options.clone() };
+    let served = Arc::new(MountedFs::new(
         own,
-        options.passthrough,
+        options,
         counters.clone(),
         kernel_cache.clone(),
         negative_lookups,
-    );
-    let served = Served::new(served, options.threads.max(1));
-    let (session, kernel_mount) = start_session(served, path, options, config).map_err(failed)?;
+    ));
+    let (device, mounted) =
+        forebay_fuse::mount::mount(path, &kernel_options(options)).map_err(failed)?;
+    let session = Session::new(served, device).map_err(failed)?;
     let cache = kernel_cache.clone();
     sessions.cache_changed_directories(move |attr, until| {
         cache.attributes.note_changed_directory(attr, until);
     });
-    kernel_cache.entries.set_device(session.as_fd().try_clone_to_owned().map_err(failed)?);
+    kernel_cache.entries.set_session(session.notifier());
     if kernel_cache.entries.invalidate() {
         let obeys = sessions.obey_cache_recalls(move || kernel_cache.drop_all());
         obeys.map_err(|errno| failed(errno.into()))?;
     }
     drop(sessions);
-    let session = spawn_with_short_slices(session).map_err(failed)?;
-    Ok(Mount { session: Some(session), kernel_mount, counters, path: path.to_owned() })
+    let session = spawn_with_short_slices(session, threads).map_err(failed)?;
+    Ok(Mount { session: Some(session), mounted: Some(mounted), counters, path: path.to_owned() })
 }
 
 /// Whether the kernel checks permissions. The daemon checks them with each request, on behalf of the
@@ -224,34 +211,26 @@ fn checks_in_kernel(options: &MountOptions) -> bool {
     options.kernel_permissions || (options.allow_other && !trusted)
 }
 
-/// Mounts, as root by itself, otherwise with `fusermount3`.
-fn start_session(
-    served: Served,
-    path: &Path,
-    options: &MountOptions,
-    config: Config,
-) -> io::Result<(Session<Served>, Option<KernelMount>)> {
-    if rustix::process::geteuid().is_root() {
-        match KernelMount::new(path, options) {
-            Ok((device, mounted)) => {
-                let session = Session::from_fd(served, device, config.acl, config)?;
-                return Ok((session, Some(mounted)));
-            }
-            // Root of a container may not mount by itself.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            Err(error) => return Err(error),
-        }
+fn kernel_options(options: &MountOptions) -> forebay_fuse::mount::MountOptions {
+    forebay_fuse::mount::MountOptions {
+        source: options.name.clone(),
+        subtype: "forebay".into(),
+        allow_other: options.allow_other,
+        default_permissions: checks_in_kernel(options),
+        read_only: options.read_only,
     }
-    Ok((Session::new(served, path, &config)?, None))
 }
 
 /// Serves a session by threads that have short time slices, which they inherit.
-fn spawn_with_short_slices(session: Session<Served>) -> io::Result<BackgroundSession> {
+fn spawn_with_short_slices(
+    session: Session<MountedFs>,
+    threads: NonZeroUsize,
+) -> io::Result<Threads> {
     let spawn = || {
         if let Err(error) = forebay_net::time_slice::shorten_time_slice() {
             tracing::debug!(%error, "the mount has the time slices of other threads");
         }
-        session.spawn()
+        session.spawn(threads)
     };
     let spawned = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("forebay-mount".into());

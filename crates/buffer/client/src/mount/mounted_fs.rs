@@ -1,10 +1,12 @@
 //! The state of a mount, and on whose behalf it sends requests.
 
-use super::arguments::Request;
+use super::MountOptions;
+use super::busy_threads::BusyThreads;
 use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
 use super::directory_reads::DirectoryReads;
+
 use super::kernel_cache::{KernelCache, Versions};
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
@@ -14,9 +16,9 @@ use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
+use forebay_fuse::{FileHandle, INodeNo, Request};
 use forebay_protocol::message::{CreateMode, NameRequest, NewInode};
 use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino};
-use fuser::{FileHandle, INodeNo};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -44,12 +46,14 @@ pub struct MountedFs {
     pub(super) last_attributes: LastAttributes,
     pub(super) directory_reads: DirectoryReads,
     pub(super) lock_waits: LockWaits,
+    /// The threads that receive requests.
+    pub(super) threads: Arc<BusyThreads>,
 }
 
 impl MountedFs {
     pub fn new(
         fs: Fs,
-        passthrough: bool,
+        options: &MountOptions,
         counters: Arc<Counters>,
         kernel_cache: Arc<KernelCache>,
         negative_lookups: Arc<NegativeLookups>,
@@ -63,13 +67,14 @@ impl MountedFs {
             cached_entries: CachedEntries::default(),
             kernel_cache,
             negative_lookups,
-            passthrough: AtomicBool::new(passthrough),
+            passthrough: AtomicBool::new(options.passthrough),
             registered: AtomicBool::new(false),
             opens: OpenFiles::default(),
             open_directories: OpenDirectories::default(),
             last_attributes: LastAttributes::default(),
             directory_reads: DirectoryReads::default(),
             lock_waits: LockWaits::default(),
+            threads: Arc::new(BusyThreads::new(options.threads)),
         }
     }
 

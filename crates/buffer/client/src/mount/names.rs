@@ -1,17 +1,16 @@
 //! Names and directories through the mount, and its options in the kernel.
 
-use super::arguments::Request;
-use super::convert::{self, errno};
+use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
 use crate::fs::{DirPage, Fs};
+use forebay_fuse::{
+    FileHandle, FileType, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEntry, ReplyStatfs, Request, Statfs,
+};
 use forebay_protocol::message::NameRequest;
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
-use fuser::{
-    FileHandle, Generation, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEntry, ReplyStatfs,
-};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -20,49 +19,48 @@ use std::time::{Duration, Instant};
 
 /// Maximum bytes of a read or write request.
 const MAX_IO_BYTES: u32 = 1 << 20;
+/// Unit in which free space is reported, in bytes.
+const BLOCK_BYTES: u32 = 4096;
 /// Cookies of the entries `.` and `..`.
 const DOT: u64 = 1;
 pub(super) const DOT_DOT: u64 = 2;
 
 impl MountedFs {
-    pub fn negotiate(&mut self, config: &mut KernelConfig) {
+    pub fn negotiate(&self, config: &mut KernelConfig) {
         // Each capability is used if the kernel supports it.
         for flag in [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_MAX_PAGES,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            InitFlags::FUSE_POSIX_LOCKS,
-            InitFlags::FUSE_FLOCK_LOCKS,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::ASYNC_READ,
+            InitFlags::PARALLEL_DIROPS,
+            InitFlags::ATOMIC_O_TRUNC,
+            InitFlags::MAX_PAGES,
+            InitFlags::ASYNC_DIO,
+            InitFlags::NO_OPENDIR_SUPPORT,
+            InitFlags::DO_READDIRPLUS,
+            InitFlags::READDIRPLUS_AUTO,
+            InitFlags::DIRECT_IO_ALLOW_MMAP,
+            InitFlags::POSIX_LOCKS,
+            InitFlags::FLOCK_LOCKS,
+            InitFlags::HANDLE_KILLPRIV_V2,
             // A default access control list replaces the mask of a process.
-            InitFlags::FUSE_DONT_MASK,
+            InitFlags::DONT_MASK,
         ] {
-            let _ = config.add_capabilities(flag);
+            config.choose(flag);
         }
         // With this flag the kernel checks permissions in any case, by modes and lists.
         if self.kernel_permissions {
-            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+            config.choose(InitFlags::POSIX_ACL);
         }
-        let usable = self.trusted
-            && self.passthrough()
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(1).is_ok();
+        let usable = self.trusted && self.passthrough() && config.choose_passthrough(1);
         self.passthrough.store(usable, Ordering::Release);
-        let _ = config.set_max_write(MAX_IO_BYTES);
-        let _ = config.set_max_readahead(MAX_IO_BYTES);
-        let _ = config.set_max_background(64);
+        config.set_max_write(MAX_IO_BYTES);
+        config.limit_readahead(MAX_IO_BYTES);
+        config.set_max_background(64);
     }
 
     pub fn do_lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (fs, parent) = (self.fs_for(request), convert::ino(parent));
         if self.negative_lookups.is_absent(parent, name.as_bytes()) {
-            return reply.error(fuser::Errno::ENOENT);
+            return reply.error(libc::ENOENT);
         }
         match self.find_entry(&fs, parent, name.as_bytes()) {
             Ok((Some(attr), ttl)) => {
@@ -73,11 +71,11 @@ impl MountedFs {
             Ok((None, ttl)) => {
                 let permit = self.kernel_cache.permit(ttl, Versions::Compared);
                 match permit.ttl() {
-                    Duration::ZERO => reply.error(fuser::Errno::ENOENT),
-                    ttl => reply.entry(&ttl, &convert::absent(), Generation(0)),
+                    Duration::ZERO => reply.error(libc::ENOENT),
+                    ttl => reply.absent(ttl),
                 }
             }
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error.0),
         }
     }
 
@@ -115,12 +113,12 @@ impl MountedFs {
     ) {
         let fs = self.fs_for(request);
         let ino = INodeNo(dir.0);
-        if offset < DOT && reply.add(ino, DOT, fuser::FileType::Directory, ".") {
+        if offset < DOT && !reply.add(ino, DOT, FileType::Directory, ".") {
             return reply.ok();
         }
         if offset < DOT_DOT {
             let parent = INodeNo(self.parent_of(dir).0);
-            if reply.add(parent, DOT_DOT, fuser::FileType::Directory, "..") {
+            if !reply.add(parent, DOT_DOT, FileType::Directory, "..") {
                 return reply.ok();
             }
         }
@@ -136,7 +134,7 @@ impl MountedFs {
                 for entry in page.entries.iter().filter(|entry| entry.cookie < limit) {
                     let kind = convert::file_type(entry.kind);
                     let name = OsStr::from_bytes(&entry.name);
-                    if reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
+                    if !reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name) {
                         is_end = false;
                         break;
                     }
@@ -147,7 +145,7 @@ impl MountedFs {
                 }
                 reply.ok();
             }
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error.0),
         }
     }
 
@@ -181,8 +179,7 @@ impl MountedFs {
                 // The kernel uses only the number and type of these two.
                 let ino = if cookie == DOT { dir } else { self.parent_of(dir) };
                 let attr = Attr { ino, kind: FileKind::Dir, ..Attr::default() };
-                let (attr, none) = (convert::attr(&attr), Duration::ZERO);
-                if reply.add(attr.ino, cookie, name, &none, &attr, Generation(0)) {
+                if !reply.add(cookie, name, (Duration::ZERO, &convert::attr(&attr))) {
                     return reply.ok();
                 }
             }
@@ -194,7 +191,7 @@ impl MountedFs {
         loop {
             let (page, ttl) = match self.page_with_attributes(&fs, dir, after) {
                 Ok(read) => read,
-                Err(error) => return reply.error(errno(error)),
+                Err(error) => return reply.error(error.0),
             };
             let is_first = after <= DOT_DOT;
             let limit = self.open_directories.limit(handle, is_first, page.next_cookie);
@@ -215,8 +212,7 @@ impl MountedFs {
                     self.last_attributes.remember(attr);
                 }
                 let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
-                let ino = attr.ino;
-                if reply.add(ino, entry.cookie, name, &ttl, &attr, Generation(0)) {
+                if !reply.add(entry.cookie, name, (ttl, &attr)) {
                     is_end = false;
                     break;
                 }
@@ -264,13 +260,18 @@ impl MountedFs {
     pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {
         match self.fs_for(request).statfs() {
             Ok(stat) => {
-                let block = 4096;
+                let block = u64::from(BLOCK_BYTES);
                 let free = stat.capacity.saturating_sub(stat.used) / block;
-                let files_free = stat.inodes.saturating_sub(stat.inodes_used);
-                let blocks = stat.capacity / block;
-                reply.statfs(blocks, free, free, stat.inodes, files_free, 4096, 255, 4096);
+                reply.statfs(&Statfs {
+                    block_size: BLOCK_BYTES,
+                    blocks: stat.capacity / block,
+                    free,
+                    inodes: stat.inodes,
+                    inodes_free: stat.inodes.saturating_sub(stat.inodes_used),
+                    name_length: 255,
+                });
             }
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error.0),
         }
     }
 }

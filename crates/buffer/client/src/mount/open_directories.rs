@@ -4,10 +4,9 @@
 //! reads reaches the end, a listing omits entries that were added after it began. So its end is known
 //! with its last page, and the kernel's question for more takes no request.
 
-use super::arguments::Request;
-use super::convert::{self, errno};
+use super::convert;
 use super::mounted_fs::MountedFs;
-use fuser::{FileHandle, FopenFlags, INodeNo, ReplyOpen};
+use forebay_fuse::{FileHandle, INodeNo, OpenFlags, ReplyOpen, Request};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,9 +74,9 @@ impl MountedFs {
         match self.do_access(request, ino, convert::ACCESS_READ) {
             Ok(()) => {
                 let handle = self.open_directories.add();
-                reply.opened(handle, FopenFlags::empty());
+                reply.opened(handle, OpenFlags::empty(), None);
             }
-            Err(error) => reply.error(errno(error)),
+            Err(error) => reply.error(error.0),
         }
     }
 }

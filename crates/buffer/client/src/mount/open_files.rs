@@ -2,8 +2,8 @@
 
 use super::attribute_cache::Change;
 use crate::file::File;
+use forebay_fuse::{BackingId, FileHandle};
 use forebay_protocol::Ino;
-use fuser::{BackingId, FileHandle};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +18,8 @@ pub struct SharedInode {
     backing: Mutex<Option<Arc<BackingId>>>,
     /// The inode may have set-id bits, which a write by an unprivileged process clears.
     pub set_id: AtomicBool,
+    /// The inode may have file capabilities, which a write by any process removes.
+    pub capabilities: AtomicBool,
     /// Opens of programs that run.
     executions: AtomicUsize,
 }
@@ -29,8 +31,32 @@ pub struct OpenFile {
     pub shared: Arc<SharedInode>,
     /// The file was opened to be executed.
     pub executes: bool,
+    /// The data object's time of modification that the kernel has been told of, if it maps the object to
+    /// write. Then it changes it without a request.
+    pub known_time: Mutex<Option<ObjectTime>>,
     /// Reads and writes change its attributes, through mapped memory without a request.
     pub _change: Change,
+}
+
+/// A data object's time of modification: seconds and nanoseconds.
+pub type ObjectTime = (i64, i64);
+
+/// The present time of modification of the data object of a file, if this process has its descriptor.
+pub fn object_time(file: &File) -> Option<ObjectTime> {
+    let found = rustix::fs::fstat(file.descriptor()?).ok()?;
+    Some((found.st_mtime, found.st_mtime_nsec as i64))
+}
+
+impl OpenFile {
+    /// Whether the data object has changed since it was opened, or since this was asked.
+    pub fn object_has_changed(&self) -> bool {
+        let mut known = self.known_time.lock();
+        let Some(before) = *known else {
+            return false;
+        };
+        *known = object_time(&self.file).or(*known);
+        *known != Some(before)
+    }
 }
 
 /// All open files of the kernel.
@@ -86,6 +112,13 @@ impl OpenFiles {
     pub fn mark_set_id(&self, ino: Ino) {
         if let Some((shared, _)) = self.inodes.lock().get(&ino) {
             shared.set_id.store(true, Ordering::Release);
+        }
+    }
+
+    /// `ino` has got file capabilities.
+    pub fn mark_capabilities(&self, ino: Ino) {
+        if let Some((shared, _)) = self.inodes.lock().get(&ino) {
+            shared.capabilities.store(true, Ordering::Release);
         }
     }
 

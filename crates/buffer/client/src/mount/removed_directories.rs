@@ -3,11 +3,10 @@
 //! Storage nodes forget a removed directory at once. But a process that has it open, or that works
 //! in it, may still ask for its attributes.
 
-use super::arguments::Request;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
+use forebay_fuse::{INodeNo, Request};
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
-use fuser::INodeNo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Replies to the kernel.
 
-use super::convert::{self, errno};
+use super::convert;
 use super::kernel_cache::{KernelCache, Versions};
+use forebay_fuse::{ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use forebay_protocol::{Attr, Errno};
-use fuser::{Generation, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyWrite, ReplyXattr};
 use std::time::Duration;
 
 /// An entry and its time to live.
@@ -15,9 +15,9 @@ pub fn entry(
     match result {
         Ok((attr, ttl)) => {
             let permit = cache.permit(ttl, versions);
-            reply.entry(&permit.ttl_of(attr.ino), &convert::attr(&attr), Generation(0));
+            reply.entry(permit.ttl_of(attr.ino), &convert::attr(&attr));
         }
-        Err(error) => reply.error(errno(error)),
+        Err(error) => reply.error(error.0),
     }
 }
 
@@ -30,9 +30,9 @@ pub fn attributes(
     match result {
         Ok((attr, ttl)) => {
             let permit = cache.permit(ttl, versions);
-            reply.attr(&permit.ttl_of(attr.ino), &convert::attr(&attr));
+            reply.attr(permit.ttl_of(attr.ino), &convert::attr(&attr));
         }
-        Err(error) => reply.error(errno(error)),
+        Err(error) => reply.error(error.0),
     }
 }
 
@@ -40,14 +40,14 @@ pub fn attributes(
 pub fn written(reply: ReplyWrite, result: Result<u32, Errno>) {
     match result {
         Ok(count) => reply.written(count),
-        Err(error) => reply.error(errno(error)),
+        Err(error) => reply.error(error.0),
     }
 }
 
 pub fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
+        Err(error) => reply.error(error.0),
     }
 }
 
@@ -55,8 +55,8 @@ pub fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
 pub fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
     match result {
         Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
-        Ok(bytes) if bytes.len() > size as usize => reply.error(fuser::Errno::ERANGE),
+        Ok(bytes) if bytes.len() > size as usize => reply.error(libc::ERANGE),
         Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(errno(error)),
+        Err(error) => reply.error(error.0),
     }
 }

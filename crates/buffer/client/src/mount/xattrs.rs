@@ -1,15 +1,17 @@
 //! Extended attributes and access control lists through the mount.
 
-use super::arguments::Request;
 use super::convert;
 use super::mounted_fs::MountedFs;
 use crate::fs::Fs;
+use forebay_fuse::{INodeNo, Request};
 use forebay_protocol::message::{is_acl, is_xattr_supported};
 use forebay_protocol::{Errno, Ino};
-use fuser::INodeNo;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
+
+/// File capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl MountedFs {
     pub fn do_get_xattr(
@@ -47,9 +49,40 @@ impl MountedFs {
             self.negative_lookups.forget_directory(ino);
         }
         change(&self.fs_for(request), ino)?;
+        if name.as_bytes() == CAPABILITY {
+            self.opens.mark_capabilities(ino);
+        }
         if is_search_restricted {
             self.drop_cached_entries(ino);
         }
         Ok(())
+    }
+
+    pub fn do_remove_xattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        self.change_xattr(request, ino, name, |fs, ino| {
+            // The kernel refuses that to processes without privileges, but requests it itself when they
+            // truncate the file, or reserve space of it.
+            let fs = if name.as_bytes() == CAPABILITY { &self.fs_as_root() } else { fs };
+            fs.remove_xattr(ino, name.as_bytes())
+        })
+    }
+
+    /// Removes the capabilities of a file whose contents change, as far as they have an effect: only root
+    /// mounts without `nosuid`.
+    pub(super) fn remove_capabilities(&self, ino: Ino) -> Result<(), Errno> {
+        if !self.trusted {
+            return Ok(());
+        }
+        let fs = self.fs_as_root();
+        // Most inodes with extended attributes have none, and a removal recalls leases of other clients.
+        match fs.get_xattr(ino, CAPABILITY).and_then(|_| fs.remove_xattr(ino, CAPABILITY)) {
+            Err(Errno::ENODATA) => Ok(()),
+            removed => removed,
+        }
     }
 }

@@ -8,10 +8,20 @@ use crate::session::SessionReply;
 use forebay_protocol::message::{InodeRequest, NameResult};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Request};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// For each node, the data objects of some files, in the order of the files.
-type Objects = Vec<(NodeIndex, Vec<Option<ObjectInfo>>)>;
+/// The data objects of a file, by node.
+type Objects = Vec<(NodeIndex, Option<ObjectInfo>)>;
+
+/// On instances of at most so many nodes all are asked for their objects of a file: that is faster than
+/// asking the metadata node first which may have one.
+const MAX_QUERIED_NODES: u16 = 8;
+
+/// The number of first nodes that may have data objects of a file.
+fn width_of(attr: &Attr) -> u16 {
+    attr.provisional.map_or(u16::MAX, |provisional| provisional.width)
+}
 
 impl Requester {
     /// Sends `node` a request whose reply has attributes. Returns them with their time to live: at
@@ -64,27 +74,58 @@ impl Requester {
         if provisional.is_empty() {
             return Ok(());
         }
-        let inos: Vec<Ino> = provisional.iter().map(|attr| attr.ino).collect();
-        let objects = self.stat_objects(&inos)?;
-        for (index, attr) in provisional.into_iter().enumerate() {
-            let own = objects.iter().map(|(node, all)| (*node, all.get(index).copied().flatten()));
+        let files: Vec<(Ino, u16)> =
+            provisional.iter().map(|attr| (attr.ino, width_of(attr))).collect();
+        let mut objects = self.stat_objects(&files)?;
+        for attr in provisional {
+            let own = objects.remove(&attr.ino).unwrap_or_default();
             attr.merge_objects(&self.attachment.sessions.layout(), own);
         }
         Ok(())
     }
 
-    /// The data objects of files on all nodes; `None` where there is none.
-    pub fn stat_objects(&self, inos: &[Ino]) -> Result<Objects, Errno> {
+    /// The data objects of a file that may be open for writing, by node; `None` where there is none.
+    pub fn objects_of(&self, ino: Ino) -> Result<Objects, Errno> {
+        let nodes = self.attachment.sessions.layout().nodes();
+        let mut width = nodes;
+        if nodes > MAX_QUERIED_NODES {
+            let attr: Attr =
+                self.request(ino.metadata_node(), InodeRequest::GetAttr { ino })?.reply;
+            width = width_of(&attr);
+        }
+        let mut objects = self.stat_objects(&[(ino, width)])?;
+        Ok(objects.remove(&ino).unwrap_or_default())
+    }
+
+    /// The data objects of files on their metadata nodes and on the first nodes of their rounds, as many as given;
+    /// one request to each node.
+    fn stat_objects(&self, files: &[(Ino, u16)]) -> Result<BTreeMap<Ino, Objects>, Errno> {
         let sessions = &self.attachment.sessions;
-        let requests =
-            sessions.nodes().map(|node| (node, InodeRequest::StatObjects { inos: inos.to_vec() }));
-        let mut objects = Vec::with_capacity(usize::from(sessions.layout().nodes()));
+        let layout = sessions.layout();
+        let mut by_node: BTreeMap<NodeIndex, Vec<Ino>> = BTreeMap::new();
+        for (ino, width) in files {
+            let own = ino.metadata_node();
+            let others = layout.first_nodes(*ino, *width).filter(|node| *node != own);
+            for node in others.chain([own]) {
+                by_node.entry(node).or_default().push(*ino);
+            }
+        }
+        let requests = by_node
+            .iter()
+            .map(|(node, inos)| (*node, InodeRequest::StatObjects { inos: inos.clone() }));
+        let mut objects: BTreeMap<Ino, Objects> = BTreeMap::new();
         let mut failed = None;
         sessions.call_nodes(None, requests, |node, reply| match reply {
-            Ok(SessionReply { reply: all, .. }) if Vec::len(&all) == inos.len() => {
-                objects.push((node, all));
+            Ok(SessionReply { reply: all, .. }) => {
+                let all: Vec<Option<ObjectInfo>> = all;
+                let inos = by_node.get(&node).map_or(&[][..], Vec::as_slice);
+                if all.len() != inos.len() {
+                    failed = Some(Errno::EPROTO);
+                }
+                for (ino, object) in inos.iter().zip(all) {
+                    objects.entry(*ino).or_default().push((node, object));
+                }
             }
-            Ok(_) => failed = Some(Errno::EPROTO),
             Err(errno) => failed = Some(errno),
         });
         failed.map_or(Ok(objects), Err)

@@ -170,6 +170,12 @@ pub fn on_all_with(options: &MountOptions, check: impl Fn(&Path)) {
     }
 }
 
+/// Waits until the client that made the mount has ended, so that the kernel caches attributes also for an
+/// instance of several nodes.
+pub fn wait_until_attributes_are_cached() {
+    std::thread::sleep(std::time::Duration::from_secs(2));
+}
+
 /// Runs a shell script in `dir`; it must succeed.
 pub fn shell(dir: &Path, script: &str) -> String {
     let Output { status, stdout, stderr } =

@@ -173,7 +173,7 @@ fn phase_label(phase: StagePhase) -> String {
 /// A family with one sample per storage daemon: name, type, help text and value.
 type OfStore = (&'static str, MetricKind, &'static str, fn(&StoreReport) -> Option<u64>);
 
-const STORES: [OfStore; 7] = [
+const STORES: [OfStore; 11] = [
     (
         "forebay_store_received_bytes_total",
         Counter,
@@ -197,6 +197,31 @@ const STORES: [OfStore; 7] = [
         Counter,
         "Bytes of records written to the storage daemon's log.",
         |store| Some(store.record_bytes),
+    ),
+    (
+        "forebay_store_delayed_requests_total",
+        Counter,
+        "Requests that were delayed because their users exceed a rate.",
+        |store| Some(store.delayed_requests),
+    ),
+    (
+        "forebay_store_damaged_objects",
+        Gauge,
+        "Data objects that do not match their checksums, as reads and scrubs have found since the \
+         start of the storage daemon.",
+        |store| Some(store.damaged_objects),
+    ),
+    (
+        "forebay_store_scrubs_total",
+        Counter,
+        "Regular scrubs that have compared all data objects with their checksums.",
+        |store| Some(store.scrub.completed),
+    ),
+    (
+        "forebay_store_scrubbed_bytes_total",
+        Counter,
+        "Bytes that regular scrubs have found intact.",
+        |store| Some(store.scrub.bytes),
     ),
     (
         "forebay_store_log_full",
@@ -252,6 +277,14 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
         for (host, store) in stores() {
             number(page, &[("host", host)], value(store));
         }
+    }
+    page.begin_family(
+        "forebay_store_request_delay_seconds_total",
+        Counter,
+        "Time for which requests were delayed because their users exceed a rate.",
+    );
+    for (host, store) in stores() {
+        page.float_sample(&[("host", host)], store.delay_us as f64 / 1e6);
     }
     page.begin_family(
         "forebay_store_log_sync_duration_seconds",

@@ -17,7 +17,7 @@ use std::time::Duration;
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
-use forebay_store::daemon::StoreOptions;
+use forebay_store::daemon::{ScrubOptions, StoreOptions, UserRateLimits};
 use forebay_units::Bytes;
 
 use forebay_control::controller::ReadBack;
@@ -77,6 +77,9 @@ impl StorageConfig {
     }
 }
 
+/// Least time for which clients wait for a reply.
+const MIN_REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Limits of each storage daemon; `None`: the default. Those of one user do not apply to root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -90,11 +93,20 @@ pub struct LimitsConfig {
     pub user_sessions: Option<usize>,
     /// Open files of one user.
     pub user_open_files: Option<usize>,
+    /// Requests of one user in a second; `None`: no limit.
+    pub user_requests_per_second: Option<u64>,
+    /// Bytes of contents that one user reads and writes in a second; `None`: no limit.
+    pub user_bytes_per_second: Option<Bytes>,
 }
 
 impl LimitsConfig {
-    /// Sets the limits of a storage daemon.
-    pub fn apply(&self, store: &mut StoreOptions) {
+    /// Sets the limits of a storage daemon, whose clients wait `storage_timeout` for a reply.
+    pub fn apply(&self, store: &mut StoreOptions, storage_timeout: Duration) {
+        store.user_rates = UserRateLimits {
+            requests: self.user_requests_per_second,
+            bytes: self.user_bytes_per_second.map(|bytes| bytes.0),
+            longest_delay: storage_timeout.max(MIN_REPLY_TIMEOUT) / 2,
+        };
         let (connections, limits) = (&mut store.connection_limits, &mut store.limits);
         for (configured, limit) in [
             (self.user_connections, &mut connections.user),
@@ -169,6 +181,8 @@ pub struct PoolConfig {
     pub read_back: ReadBack,
     /// Limits of each storage daemon.
     pub limits: LimitsConfig,
+    /// The regular scrub of each storage daemon.
+    pub scrub: ScrubOptions,
 }
 
 impl PoolConfig {

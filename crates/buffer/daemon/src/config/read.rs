@@ -7,6 +7,7 @@ use std::time::Duration;
 use forebay_control::controller::ReadBack;
 use forebay_net::record::DataProtection;
 use forebay_protocol::placement::MAX_NODES;
+use forebay_store::daemon::ScrubOptions;
 use forebay_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
@@ -16,6 +17,8 @@ use super::sources::AllowedSources;
 use super::value::{AbsolutePath, ListenAddress, Name, Period, Size, Stripe, User};
 use super::{AuthMethod, LimitsConfig, PoolConfig, StorageConfig};
 
+/// Least bytes per second of a scrub.
+const MIN_SCRUB_RATE: Bytes = Bytes(1 << 20);
 /// Maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
@@ -32,6 +35,8 @@ struct File {
     staging: StagingTable,
     #[serde(default)]
     limits: LimitsTable,
+    #[serde(default)]
+    scrub: ScrubTable,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +114,34 @@ struct LimitsTable {
     data_connections: Option<NonZeroUsize>,
     user_sessions: Option<NonZeroUsize>,
     user_open_files: Option<NonZeroUsize>,
+    user_requests_per_second: Option<NonZeroU64>,
+    user_bytes_per_second: Option<Size>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScrubTable {
+    enabled: Option<bool>,
+    interval: Option<Period>,
+    bytes_per_second: Option<Spanned<Size>>,
+}
+
+/// The regular scrub.
+fn scrub_options(source: &Source<'_>, table: ScrubTable) -> Result<ScrubOptions, ConfigError> {
+    let mut options = ScrubOptions::default();
+    if let Some(period) = table.interval {
+        options.interval = Some(Duration::from_millis(period.0));
+    }
+    if table.enabled == Some(false) {
+        options.interval = None;
+    }
+    if let Some(rate) = table.bytes_per_second {
+        if rate.get_ref().0 < MIN_SCRUB_RATE {
+            return Err(source.error(rate.span(), "a scrub needs at least 1MiB per second"));
+        }
+        options.bytes_per_second = rate.get_ref().0.0;
+    }
+    Ok(options)
 }
 
 impl From<LimitsTable> for LimitsConfig {
@@ -120,6 +153,8 @@ impl From<LimitsTable> for LimitsConfig {
             data_connections: get(table.data_connections),
             user_sessions: get(table.user_sessions),
             user_open_files: get(table.user_open_files),
+            user_requests_per_second: table.user_requests_per_second.map(NonZeroU64::get),
+            user_bytes_per_second: table.user_bytes_per_second.map(|size| size.0),
         }
     }
 }
@@ -139,8 +174,8 @@ impl PoolConfig {
     /// Parses a configuration; `file` is for error messages.
     pub fn parse(file: &Path, text: &str) -> Result<PoolConfig, ConfigError> {
         let source = Source { file, text };
-        let File { pool, controller, storage, agent, auth, staging, limits } = toml::from_str(text)
-            .map_err(|error: toml::de::Error| {
+        let File { pool, controller, storage, agent, auth, staging, limits, scrub } =
+            toml::from_str(text).map_err(|error: toml::de::Error| {
                 source.error(error.span().unwrap_or(0..0), error.message())
             })?;
         let or = |path: Option<AbsolutePath>, default: &str| {
@@ -182,6 +217,7 @@ impl PoolConfig {
             max_stages_per_node: staging.movers.map_or(4, NonZeroUsize::get),
             read_back: staging.read_back,
             limits: limits.into(),
+            scrub: scrub_options(&source, scrub)?,
         })
     }
 }

@@ -56,6 +56,7 @@ impl PoolConfig {
             ("controller.audit_log", self.audit_log != new.audit_log),
             ("controller.administrators", self.administrators != new.administrators),
             ("limits", self.limits != new.limits),
+            ("scrub", self.scrub != new.scrub),
             (
                 "address, directory, capacity or metadata_memory of storage",
                 self.storage.iter().any(changed),

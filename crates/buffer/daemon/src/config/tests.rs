@@ -56,14 +56,34 @@ fn times_have_a_unit() {
 
 #[test]
 fn limits_of_storage_daemons_are_configurable() {
-    let text = format!("{GOOD}\n[limits]\nuser_connections = 7\nuser_open_files = 9\n");
+    let rates = "user_requests_per_second = 500\nuser_bytes_per_second = \"1MiB\"\n";
+    let limits = "[limits]\nuser_connections = 7\nuser_open_files = 9\n";
+    let text = format!("{GOOD}\n{limits}{rates}");
     let mut store = StoreOptions::new("/flash");
     let defaults = store.clone();
-    parse(&text).unwrap().limits.apply(&mut store);
+    let timeout = std::time::Duration::from_secs(60);
+    parse(&text).unwrap().limits.apply(&mut store, timeout);
     assert_eq!((store.connection_limits.user, store.limits.max_user_handles), (7, 9));
     assert_eq!(store.limits.max_user_sessions, defaults.limits.max_user_sessions);
+    assert_eq!((store.user_rates.requests, store.user_rates.bytes), (Some(500), Some(1 << 20)));
+    assert!(store.user_rates.longest_delay < timeout, "clients do not give up");
+    parse(GOOD).unwrap().limits.apply(&mut store, timeout);
+    assert_eq!((store.user_rates.requests, store.user_rates.bytes), (None, None));
     let unlimited = parse(&text.replace('7', "0")).unwrap_err();
     assert!(unlimited.starts_with("pool.toml:"), "{unlimited}");
+}
+
+#[test]
+fn regular_scrub_is_configurable_and_can_be_switched_off() {
+    let scrub = |table: &str| parse(&format!("{GOOD}\n[scrub]\n{table}\n")).map(|pool| pool.scrub);
+    let defaults = parse(GOOD).unwrap().scrub;
+    assert_eq!(defaults.interval, Some(std::time::Duration::from_secs(7 * 86_400)));
+    let often = scrub("interval = \"1d\"\nbytes_per_second = \"2MiB\"").unwrap();
+    assert_eq!(often.interval, Some(std::time::Duration::from_secs(86_400)));
+    assert_eq!(often.bytes_per_second, 2 << 20);
+    assert_eq!(scrub("enabled = false\ninterval = \"1d\"").unwrap().interval, None);
+    let slow = scrub("bytes_per_second = \"1023KiB\"").unwrap_err();
+    assert!(slow.contains("at least 1MiB per second"), "{slow}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use forebay_net::frame::{
 };
 use forebay_protocol::ids::{Ino, Timestamp};
 use forebay_protocol::message::{
-    Attr, Call, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Reply, Request,
+    Attr, Call, FileKind, InodeRequest, MAX_REQUEST_INODES, NameRequest, Provisional, Reply,
+    Request,
 };
 use proptest::prelude::*;
 
@@ -54,7 +55,7 @@ fn reply_with_maximal_attributes_of_max_request_inodes_fits_a_frame() {
         atime: time,
         mtime: time,
         ctime: time,
-        provisional: Some(time),
+        provisional: Some(Provisional { mtime_seen: time, width: u16::MAX }),
         extended: true,
     };
     let reply = Reply::Attrs(vec![longest; MAX_REQUEST_INODES]);

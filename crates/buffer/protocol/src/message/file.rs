@@ -54,13 +54,21 @@ pub struct Attr {
     pub mtime: Timestamp,
     /// Last change of contents or attributes.
     pub ctime: Timestamp,
-    /// Set for a distributed file that is or was open for writing: `size`, `blocks` and `mtime` are
-    /// determined by its data objects. Query all nodes with [`InodeRequest::StatObjects`] and pass
-    /// the replies to [`merge_objects`](Attr::merge_objects). The time is that of the last write
-    /// included in `mtime`.
-    pub provisional: Option<Timestamp>,
+    /// Set for a distributed file that is or was open for writing.
+    pub provisional: Option<Provisional>,
     /// Whether it has extended attributes.
     pub extended: bool,
+}
+
+/// `size`, `blocks` and `mtime` of a file are determined by its data objects: query them with
+/// [`InodeRequest::StatObjects`] and pass the replies to [`merge_objects`](Attr::merge_objects).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provisional {
+    /// The last write included in `mtime`.
+    pub mtime_seen: Timestamp,
+    /// Objects are on the metadata node and on this number of nodes, the first ones of the file's
+    /// rounds.
+    pub width: u16,
 }
 
 impl Attr {
@@ -70,7 +78,7 @@ impl Attr {
         layout: &Layout,
         objects: impl IntoIterator<Item = (NodeIndex, Option<ObjectInfo>)>,
     ) {
-        let Some(seen) = self.provisional.take() else {
+        let Some(provisional) = self.provisional.take() else {
             return;
         };
         (self.size, self.blocks) = (0, 0);
@@ -82,7 +90,7 @@ impl Attr {
                 latest = latest.max(object.mtime);
             }
         }
-        if latest > seen {
+        if latest > provisional.mtime_seen {
             self.mtime = latest;
             self.ctime = self.ctime.max(latest);
         }

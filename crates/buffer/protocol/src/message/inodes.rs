@@ -30,6 +30,7 @@ impl NameRequest {
             NameRequest::Lookup { parent, .. }
             | NameRequest::Mknod { parent, .. }
             | NameRequest::Create { parent, .. }
+            | NameRequest::CreateUnnamed { parent, .. }
             | NameRequest::PutFile { parent, .. }
             | NameRequest::Unlink { parent, .. }
             | NameRequest::RmDir { parent, .. } => vec![*parent],

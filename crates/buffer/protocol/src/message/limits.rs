@@ -1,7 +1,7 @@
 //! Limits and versions.
 
 /// Version of the messages; both sides must have the same one.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 /// Most handles closed by one request.
 pub const MAX_CLOSED_HANDLES: usize = 1024;
 /// Longest name of a directory entry, in bytes.

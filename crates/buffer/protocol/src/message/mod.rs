@@ -15,7 +15,7 @@ mod session;
 
 pub use file::{
     ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DirEntry, FileKind, NewInode, OnExisting,
-    OpenMode, SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
+    OpenMode, Provisional, SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
 };
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{

@@ -55,6 +55,7 @@ impl PathOperation {
                 NameRequest::Lookup { parent, .. }
                 | NameRequest::Mknod { parent, .. }
                 | NameRequest::Create { parent, .. }
+                | NameRequest::CreateUnnamed { parent, .. }
                 | NameRequest::PutFile { parent, .. }
                 | NameRequest::Unlink { parent, .. }
                 | NameRequest::RmDir { parent, .. } => parent,

@@ -184,10 +184,20 @@ pub enum NameRequest {
         to_name: Vec<u8>,
         existing: OnExisting,
     },
+    /// Give an inode another name, or a first one to a `linkable` file without a name.
     Link {
         ino: Ino,
         parent: Ino,
         name: Vec<u8>,
+    },
+    /// Create a regular file without a name, as in the directory `parent`, and open it. It ends with
+    /// its last handle, unless it is `linkable` and gets a name before. Answered by [`Reply::Opened`].
+    CreateUnnamed {
+        parent: Ino,
+        mode: CreateMode,
+        linkable: bool,
+        handle: HandleId,
+        open: OpenMode,
     },
 }
 
@@ -201,7 +211,8 @@ impl NameRequest {
             | NameRequest::Unlink { .. }
             | NameRequest::RmDir { .. }
             | NameRequest::Rename { .. }
-            | NameRequest::Link { .. } => true,
+            | NameRequest::Link { .. }
+            | NameRequest::CreateUnnamed { .. } => true,
             NameRequest::Lookup { .. }
             | NameRequest::ReadLink { .. }
             | NameRequest::ReadDir { .. } => false,
@@ -296,8 +307,10 @@ pub enum FileRequest {
     },
     /// Open a file's data object on a node that is not the file's metadata node. `ReserveSpace`,
     /// `Allocate`, `Sync`, `Read`, `Write` and `Close` then take the handle, with offsets in the data
-    /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: the
-    /// capability has expired; [renew](FileRequest::RenewCapability) it at the metadata node.
+    /// object. Does nothing if `handle` is open. Answered by [`Reply::Object`]. `EKEYREJECTED`: it is
+    /// from before the metadata node's last start, its handle was closed, or it is not for writing on
+    /// this node;
+    /// [renew](FileRequest::RenewCapability) it at the metadata node.
     OpenObject {
         handle: HandleId,
         capability: Capability,
@@ -313,9 +326,11 @@ pub enum FileRequest {
     CloseAll {
         handles: Vec<HandleId>,
     },
-    /// Issue a new capability for an open handle, on the file's metadata node.
+    /// Issue a new capability for an open handle, on the file's metadata node. `position`: one for
+    /// writing is to include the node at this [position](Layout::position).
     RenewCapability {
         handle: HandleId,
+        position: u16,
     },
     /// Reserve `want` bytes for writes through `handle`. Its earlier reservation is used up except
     /// for `returned`.

@@ -1,25 +1,39 @@
 //! Placements and capabilities.
 
 use forebay_protocol::placement::{Capability, Placement};
-use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex};
+use forebay_protocol::{Errno, HandleId, Ino, InstanceId, NodeIndex, SessionId};
 
 #[test]
-fn capability_is_valid_for_one_file_mode_and_instance_until_it_expires() {
+fn capability_is_valid_for_one_open_file_mode_user_and_instance() {
     let secret = [7; 32];
-    let capability = Capability::new(&secret, InstanceId(1), Ino(5), true, false, 100);
-    assert_eq!(capability.verify(&secret, InstanceId(1), 100), Ok(()));
-    assert_eq!(capability.verify(&secret, InstanceId(1), 101), Err(Errno::EKEYREJECTED));
+    let capability = Capability {
+        ino: Ino(5),
+        read: true,
+        write: false,
+        width: 3,
+        session: SessionId(1),
+        handle: HandleId(2),
+        uid: 1000,
+        epoch: 3,
+        mac: [0; 32],
+    };
+    let capability = capability.issue(&secret, InstanceId(1));
+    assert_eq!(capability.verify(&secret, InstanceId(1)), Ok(()));
     let forged = [
         Capability { write: true, ..capability },
         Capability { ino: Ino(6), ..capability },
-        Capability { expires_at_s: 1000, ..capability },
+        Capability { width: 4, ..capability },
+        Capability { session: SessionId(2), ..capability },
+        Capability { handle: HandleId(3), ..capability },
+        Capability { uid: 0, ..capability },
+        Capability { epoch: 4, ..capability },
         Capability { mac: [0; 32], ..capability },
     ];
     for forged in forged {
-        assert_eq!(forged.verify(&secret, InstanceId(1), 50), Err(Errno::EACCES));
+        assert_eq!(forged.verify(&secret, InstanceId(1)), Err(Errno::EACCES));
     }
-    assert_eq!(capability.verify(&secret, InstanceId(2), 50), Err(Errno::EACCES));
-    assert_eq!(capability.verify(&[8; 32], InstanceId(1), 50), Err(Errno::EACCES));
+    assert_eq!(capability.verify(&secret, InstanceId(2)), Err(Errno::EACCES));
+    assert_eq!(capability.verify(&[8; 32], InstanceId(1)), Err(Errno::EACCES));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Log records on their way to storage, and actions that wait until a record is durable.
 
+use super::Origin;
+use crate::namespace::PieceNodes;
 use crate::objects::ObjectId;
 use crate::state::Record;
 use forebay_protocol::peer::TxId;
-use forebay_protocol::{Ino, InstanceId, NodeIndex};
+use forebay_protocol::{HandleId, Ino, InstanceId, NodeIndex};
 use std::collections::VecDeque;
 
 /// An action that must not happen before a log record is durable.
@@ -21,7 +23,9 @@ pub enum AfterDurable {
 #[derive(Debug)]
 pub enum VolumeAction {
     /// Have other nodes remove their objects of a dropped file.
-    RemovePieces(Ino),
+    RemovePieces(Ino, PieceNodes),
+    /// Reply to a client that has asked for a capability with more nodes for the file of a handle.
+    ReplyCapability(Origin, HandleId),
     /// Send the vote on a round of a transaction.
     Vote(TxId, u8),
     /// Announce a committed transaction to its participants.
@@ -68,6 +72,11 @@ impl Journal {
     /// Whether the record with this sequence number is durable.
     pub fn is_durable(&self, record: u64) -> bool {
         record <= self.durable
+    }
+
+    /// Sequence number of the last record known to be durable.
+    pub fn durable(&self) -> u64 {
+        self.durable
     }
 
     /// Queue an action until the record with this sequence number is durable.

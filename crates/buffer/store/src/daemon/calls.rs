@@ -1,5 +1,6 @@
 //! Connections and calls on their way to the node, and replies on their way back.
 
+use super::charged_use::{ChargedConnection, charged_bytes, is_urgent, read_bytes};
 use super::connection::Incoming;
 use super::counters::RequestKind;
 use super::event_loop::EventLoop;
@@ -14,7 +15,7 @@ use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Connections accepted in a row, before other events are processed.
 const MAX_ACCEPTS: usize = 64;
@@ -62,6 +63,7 @@ impl EventLoop {
 
     /// Remove a connection from the event loop.
     pub(super) fn close_connection(&mut self, id: ConnId) {
+        self.delayed.remove(id);
         if self.connections.close(id) {
             self.step(Input::Disconnected(id));
         }
@@ -82,7 +84,12 @@ impl EventLoop {
             self.step(Input::Disconnected(id));
             // A session that has ended since has none.
             if let Some(traffic) = self.node.traffic(session) {
-                self.data.start_connection(conn, (session, traffic), slot, principal);
+                let rates = self.rates.as_ref();
+                let charged = rates.zip(self.node.charged_user_of_session(session));
+                let charged =
+                    charged.map(|(rates, uid)| ChargedConnection { rates: rates.clone(), uid });
+                let session = (session, traffic);
+                self.data.start_connection(conn, session, slot, principal, charged);
             }
         }
     }
@@ -95,6 +102,11 @@ impl EventLoop {
         descriptor: Option<OwnedFd>,
         cacheable: bool,
     ) {
+        if let (Some(rates), Some(bytes)) = (&self.rates, read_bytes(reply))
+            && let Some(uid) = self.node.charged_user_of_connection(id)
+        {
+            rates.charge_read(uid, bytes, Instant::now());
+        }
         let queued = self.connections.queue_reply(id, seq, reply, descriptor, cacheable);
         if let Err(error) = queued {
             tracing::error!(%error, "reply too long: connection closed");
@@ -156,7 +168,29 @@ impl EventLoop {
             tracing::warn!(host = ?self.host_of(id), "refused: only an administrator's host may do this");
             return self.refuse(id, seq, Errno::EACCES);
         }
+        if let Some(delay) = self.delay_of(id, &call) {
+            return self.delayed.insert(id, call, Instant::now() + delay);
+        }
         self.step(Input::Call(id, call));
+    }
+
+    /// The delay of a call whose user exceeds a rate.
+    fn delay_of(&self, id: ConnId, call: &Call) -> Option<Duration> {
+        let rates = self.rates.as_ref()?;
+        let bytes = charged_bytes(&call.request)?;
+        let uid = self.node.charged_user(id, call)?;
+        if is_urgent(&call.request) {
+            rates.charge_urgent(uid, Instant::now());
+            return None;
+        }
+        rates.take(uid, bytes, Instant::now())
+    }
+
+    /// Carry out the calls whose delay is over.
+    pub(super) fn resume_delayed_calls(&mut self) {
+        while let Some((id, call)) = self.delayed.take_due(Instant::now()) {
+            self.step(Input::Call(id, call));
+        }
     }
 
     /// The host of a connection; `None`: this one.

@@ -2,10 +2,11 @@
 //! checksums valid beyond the next boot, and scrubs instances on request.
 
 use super::mailbox::{LoopEvent, Mailbox};
+use super::scrubber::{Scrubbed, scrub_object};
 use super::worker::Worker;
 use crate::node::ConnId;
 use crate::objects::{
-    ChecksumOutcome, DiskObjects, ObjectId, Objects, RecordChecksumsError, ScrubVerdict,
+    ChecksumOutcome, DiskObjects, FOLDERS, IoThrottle, ObjectId, RecordChecksumsError,
 };
 use forebay_protocol::message::ScrubReport;
 use forebay_protocol::{Errno, InstanceId, Reply};
@@ -284,53 +285,30 @@ impl Checksummer {
 
     fn scrub_instance(&mut self, instance: InstanceId) -> Result<ScrubReport, Errno> {
         let mut report = ScrubReport::default();
-        for (ino, _) in self.objects.list_objects(instance)? {
-            self.scrub_object(ObjectId { instance, ino }, &mut report)?;
+        let mut throttle = IoThrottle::default();
+        for folder in 0..FOLDERS {
+            for ino in self.objects.list_folder(instance, folder)? {
+                let id = ObjectId { instance, ino };
+                let stop = self.mailbox.stop_flag();
+                match scrub_object(&self.objects, id, &mut throttle, stop)? {
+                    Scrubbed::Removed => {}
+                    Scrubbed::Intact { bytes } => {
+                        report.intact += 1;
+                        report.bytes += bytes;
+                    }
+                    Scrubbed::Checksummed => report.checksummed += 1,
+                    Scrubbed::NotChecksummed => {
+                        report.not_checksummed += 1;
+                        self.waiting.push(id);
+                    }
+                    Scrubbed::Damaged { offset } => {
+                        if report.damaged.len() < MAX_DAMAGED_LISTED {
+                            report.damaged.push((ino, offset));
+                        }
+                    }
+                }
+            }
         }
         Ok(report)
-    }
-
-    fn scrub_object(&mut self, id: ObjectId, report: &mut ScrubReport) -> Result<(), Errno> {
-        let (instance, ino) = (id.instance, id.ino);
-        let stop = self.mailbox.stop_flag();
-        let (verdict, size) = match self.objects.scrub_object(id, stop) {
-            Ok(scrubbed) => scrubbed,
-            Err(Errno::ENOENT) => return Ok(()), // removed meanwhile
-            Err(error) if self.mailbox.is_stop_requested() => return Err(error),
-            Err(error) => {
-                tracing::error!(%error, %instance, %ino, "cannot read data at rest");
-                (ScrubVerdict::Damaged(0), 0)
-            }
-        };
-        match verdict {
-            ScrubVerdict::Intact => {
-                report.intact += 1;
-                report.bytes += size;
-            }
-            ScrubVerdict::NotChecksummed => match self.objects.store_checksums(id, false, stop) {
-                Ok(ChecksumOutcome::Stored) => report.checksummed += 1,
-                Err(Errno::ENOENT) => {}
-                Ok(
-                    ChecksumOutcome::RecentlyWritten
-                    | ChecksumOutcome::HasWriters
-                    | ChecksumOutcome::DeviceBusy
-                    | ChecksumOutcome::Unsupported,
-                )
-                | Err(_) => {
-                    report.not_checksummed += 1;
-                    self.waiting.push(id);
-                }
-            },
-            ScrubVerdict::Damaged(offset) => {
-                tracing::error!(
-                    %instance, %ino, offset,
-                    "checksum mismatch: data at rest are damaged"
-                );
-                if report.damaged.len() < MAX_DAMAGED_LISTED {
-                    report.damaged.push((ino, offset));
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -1,12 +1,14 @@
 //! Counters of a storage daemon.
 
 use super::report::RequestStats;
+use super::scrubber::ScrubCounters;
 use forebay_metrics::{Counter, Latency};
 use forebay_protocol::Request;
 use forebay_protocol::message::{
     AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, SessionRequest,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 macro_rules! request_kinds {
@@ -38,6 +40,7 @@ request_kinds! {
     ReadDir: Request::Name(NameRequest::ReadDir { .. }) => "readdir",
     Mknod: Request::Name(NameRequest::Mknod { .. }) => "mknod",
     Create: Request::Name(NameRequest::Create { .. }) => "create",
+    CreateUnnamed: Request::Name(NameRequest::CreateUnnamed { .. }) => "create_unnamed",
     PutFile: Request::Name(NameRequest::PutFile { .. }) => "put_file",
     Unlink: Request::Name(NameRequest::Unlink { .. }) => "unlink",
     RmDir: Request::Name(NameRequest::RmDir { .. }) => "rmdir",
@@ -102,6 +105,11 @@ pub struct StoreCounters {
     pub records: Counter,
     pub record_bytes: Counter,
     pub syncs: Latency,
+    /// Requests that were delayed because their users exceed a rate.
+    pub delayed_requests: Counter,
+    /// Sum of these delays, in microseconds.
+    pub delay_us: Counter,
+    pub scrub: Arc<ScrubCounters>,
 }
 
 impl Default for StoreCounters {
@@ -113,6 +121,9 @@ impl Default for StoreCounters {
             records: Counter::default(),
             record_bytes: Counter::default(),
             syncs: Latency::default(),
+            delayed_requests: Counter::default(),
+            delay_us: Counter::default(),
+            scrub: Arc::default(),
         }
     }
 }

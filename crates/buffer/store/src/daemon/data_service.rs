@@ -1,5 +1,6 @@
 //! Hands connections over to data connection threads.
 
+use super::charged_use::ChargedConnection;
 use super::clock::Clock;
 use super::connection::Connection;
 use super::counters::StoreCounters;
@@ -50,6 +51,7 @@ impl DataService {
         (session, traffic): (SessionId, Arc<Traffic>),
         slot: u32,
         principal: Option<Principal>,
+        charged: Option<ChargedConnection>,
     ) {
         self.slots.shut_down_slot(session, slot);
         let permit = principal.and_then(|principal| self.permits.take(principal));
@@ -69,6 +71,7 @@ impl DataService {
             objects: self.objects.clone(),
             counters: self.counters.clone(),
             traffic,
+            charged,
             clock: self.clock,
             idle_timeout: self.idle_timeout,
             _permit: permit,
@@ -89,6 +92,7 @@ struct ConnectionThread {
     objects: DiskObjects,
     counters: Arc<StoreCounters>,
     traffic: Arc<Traffic>,
+    charged: Option<ChargedConnection>,
     clock: Clock,
     idle_timeout: Duration,
     epoch: FenceEpoch,
@@ -118,6 +122,7 @@ impl ConnectionThread {
             objects: &self.objects,
             counters: &self.counters,
             traffic: &self.traffic,
+            charged: self.charged.as_ref(),
             clock: self.clock,
             fence: self.epoch.fence(),
             idle_timeout: self.idle_timeout,

@@ -1,9 +1,11 @@
 //! The event loop: the thread that owns the node and its connections, and waits only in `epoll`.
 
+use super::charged_use::ChargedUse;
 use super::clock::Clock;
 use super::connections::{Connections, MAX_EVENTS, Ready, Received};
 use super::counters::StoreCounters;
 use super::data_service::DataService;
+use super::delayed_calls::DelayedCalls;
 use super::log_writer::LogWriter;
 use super::mailbox::{LoopEvent, Mailbox};
 use super::munge_worker::PendingCredential;
@@ -38,6 +40,10 @@ pub struct EventLoop {
     pub ticker: Ticker,
     pub connections: Connections,
     pub data: DataService,
+    /// The users' rates; `None`: they are not limited.
+    pub rates: Option<Arc<ChargedUse>>,
+    /// Calls of users who exceed a rate.
+    pub delayed: DelayedCalls,
     pub log: LogWriter,
     pub workers: ObjectWorkers,
     /// Authenticator of clients on other hosts.
@@ -113,6 +119,7 @@ impl EventLoop {
                 }
             }
             self.close_overdue_connections();
+            self.resume_delayed_calls();
             self.tick()?;
             self.commit()?;
         }
@@ -129,7 +136,9 @@ impl EventLoop {
             let deadline = deadline.map(|ns| Duration::from_nanos(ns.saturating_sub(now_ns)));
             timeout = Some(deadline.map_or(next_tick, |deadline| deadline.min(next_tick)));
         }
-        if let Some(due) = self.connections.admission.next_timeout() {
+        let delayed = self.delayed.next_due();
+        let timeouts = self.connections.admission.next_timeout().into_iter().chain(delayed);
+        if let Some(due) = timeouts.min() {
             let until = due.saturating_duration_since(Instant::now());
             timeout = Some(timeout.map_or(until, |timeout| timeout.min(until)));
         }

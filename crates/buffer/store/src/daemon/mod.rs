@@ -8,6 +8,7 @@
 
 mod blocking_io;
 mod calls;
+mod charged_use;
 mod checkpointer;
 mod checksummer;
 mod clock;
@@ -16,6 +17,7 @@ mod connections;
 mod counters;
 mod data;
 mod data_service;
+mod delayed_calls;
 mod effects;
 mod event_loop;
 mod handshakes;
@@ -27,14 +29,17 @@ mod options;
 mod peer_links;
 mod replacement_syncer;
 mod report;
+mod scrubber;
 mod start;
 mod stats;
 mod syncer;
 mod trusted_hosts;
 mod worker;
 
+pub use charged_use::UserRateLimits;
 pub use options::{StartError, StoreOptions};
-pub use report::{RequestStats, StoreGauges, StoreReport};
+pub use report::{DamagedObject, RequestStats, StoreGauges, StoreReport};
+pub use scrubber::{ScrubOptions, ScrubProgress};
 pub use start::Daemon;
 pub use stats::StatsHandle;
 pub use trusted_hosts::TrustedHosts;

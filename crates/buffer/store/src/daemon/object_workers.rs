@@ -4,6 +4,7 @@ use super::blocking_io::{BlockingJob, FetchJob, start_blocking_workers};
 use super::checksummer::{ChecksumJob, WrittenObjects, start_checksummer};
 use super::mailbox::Mailbox;
 use super::replacement_syncer::ReplacementSyncer;
+use super::scrubber::{ScrubCounters, ScrubOptions, start_scrubber};
 use super::worker::{OverflowWorker, Worker, start_thread};
 use crate::node::ConnId;
 use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The threads that read, checksum, sync and remove objects.
+/// The threads that read, checksum, scrub, sync and remove objects.
 pub struct ObjectWorkers {
     objects: DiskObjects,
     mailbox: Arc<Mailbox>,
@@ -22,6 +23,7 @@ pub struct ObjectWorkers {
     replacements: ReplacementSyncer,
     checksummer: Worker<ChecksumJob>,
     written: Arc<WrittenObjects>,
+    scrubber: Option<Worker<()>>,
     removal_queue: Arc<RemovalQueue>,
     removal_thread: JoinHandle<()>,
 }
@@ -32,6 +34,7 @@ impl ObjectWorkers {
         objects: DiskObjects,
         mailbox: Arc<Mailbox>,
         checksum_interval: Duration,
+        (scrub, scrub_counters): (&ScrubOptions, Arc<ScrubCounters>),
     ) -> io::Result<ObjectWorkers> {
         let blocking = OverflowWorker::new(start_blocking_workers(&objects, &mailbox)?);
         let synced = objects.clone();
@@ -46,6 +49,7 @@ impl ObjectWorkers {
             written.clone(),
             checksum_interval,
         )?;
+        let scrubber = start_scrubber(&objects, &mailbox, scrub, scrub_counters)?;
         let removal_queue = objects.removal_queue();
         let removals = removal_queue.clone();
         let removal_thread =
@@ -57,6 +61,7 @@ impl ObjectWorkers {
             replacements,
             checksummer,
             written,
+            scrubber,
             removal_queue,
             removal_thread,
         })
@@ -111,6 +116,9 @@ impl ObjectWorkers {
         self.blocking.shut_down();
         self.replacements.shut_down();
         self.checksummer.shut_down();
+        if let Some(scrubber) = self.scrubber {
+            scrubber.shut_down();
+        }
         RemovalWorker { queue: self.removal_queue, thread: self.removal_thread }
     }
 }

@@ -1,5 +1,7 @@
 //! Options of a storage daemon, and errors at its start.
 
+use super::charged_use::UserRateLimits;
+use super::scrubber::ScrubOptions;
 use super::trusted_hosts::TrustedHosts;
 use crate::log::RecoveryError;
 use crate::node::Limits;
@@ -38,6 +40,10 @@ pub struct StoreOptions {
     pub trusted_hosts: Option<TrustedHosts>,
     /// Limits of connections.
     pub connection_limits: ConnectionLimits,
+    /// Limits of the requests and bytes of each user in a second.
+    pub user_rates: UserRateLimits,
+    /// Regular comparison of all data at rest with their checksums.
+    pub scrub: ScrubOptions,
     /// Protection of data to and from other hosts. Requests are always encrypted.
     pub data_protection: DataProtection,
     /// Bytes allocated to each log segment, at least 4 MiB.
@@ -84,6 +90,8 @@ impl StoreOptions {
             fences: Vec::new(),
             trusted_hosts: None,
             connection_limits: ConnectionLimits::default(),
+            user_rates: UserRateLimits::default(),
+            scrub: ScrubOptions::default(),
             data_protection: DataProtection::default(),
             segment_size: 64 << 20,
             sync_interval: Duration::from_secs(1),

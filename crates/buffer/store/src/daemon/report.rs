@@ -1,5 +1,6 @@
 //! Reports of a storage daemon's statistics.
 
+use super::scrubber::ScrubProgress;
 use crate::log::LogSpace;
 use crate::objects::RemovalProgress;
 use forebay_metrics::LatencySnapshot;
@@ -30,6 +31,17 @@ pub struct StoreGauges {
     pub log_space: LogSpace,
 }
 
+/// A data object that does not match its checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedObject {
+    /// The number of its instance.
+    pub instance: u64,
+    /// The inode of its file.
+    pub ino: u64,
+    /// Offset in the object of the first damaged block that was found, in bytes.
+    pub offset: u64,
+}
+
 /// Statistics of a daemon since its start. Data that clients on the daemon's host read and write
 /// through descriptors bypass the daemon and are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +58,21 @@ pub struct StoreReport {
     pub record_bytes: u64,
     /// Syncs of the log: one serves all waiting requests.
     pub syncs: LatencySnapshot,
+    /// Requests that were delayed because their users exceed a rate.
+    #[serde(default)]
+    pub delayed_requests: u64,
+    /// Sum of these delays, in microseconds.
+    #[serde(default)]
+    pub delay_us: u64,
+    /// The regular scrub.
+    #[serde(default)]
+    pub scrub: ScrubProgress,
+    /// Known damaged objects.
+    #[serde(default)]
+    pub damaged_objects: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub damaged: Vec<DamagedObject>,
     /// Current state; `None` if the event loop did not answer in time.
     pub gauges: Option<StoreGauges>,
     /// Removed instances that still take space.

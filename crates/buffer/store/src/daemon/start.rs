@@ -1,9 +1,11 @@
 //! Start and stop of a storage daemon.
 
+use super::charged_use::ChargedUse;
 use super::clock::Clock;
 use super::connections::Connections;
 use super::counters::StoreCounters;
 use super::data_service::DataService;
+use super::delayed_calls::DelayedCalls;
 use super::event_loop::{EventLoop, Ticker};
 use super::log_writer::LogWriter;
 use super::mailbox::Mailbox;
@@ -154,15 +156,21 @@ impl Recovered {
         };
         let limits = options.connection_limits;
         let data = DataService::new(limits.clone(), objects.clone(), counters.clone(), clock);
+        let rates = ChargedUse::new(&options.user_rates, counters).map(Arc::new);
         let opens = (objects.clone(), data.opens.clone());
+        let scrub = (&options.scrub, counters.scrub.clone());
+        let workers =
+            ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval, scrub)?;
         let event_loop = EventLoop {
             node,
             clock,
             ticker: Ticker { interval: options.sync_interval, last: Instant::now() },
             connections: Connections::new(mailbox, unix, tcp, limits, counters.clone())?,
             data,
+            rates,
+            delayed: DelayedCalls::default(),
             log: LogWriter::start(log, storage, options.segment_size, opens, counters, mailbox)?,
-            workers: ObjectWorkers::start(objects, mailbox.clone(), options.checksum_interval)?,
+            workers,
             munge_worker,
             trusted_hosts: options.trusted_hosts,
             peers: PeerLinks::new(authenticator.clone()),
@@ -201,14 +209,15 @@ impl Daemon {
         };
         let mailbox = Arc::new(at("eventfd", Mailbox::new())?);
         let counters = Arc::new(StoreCounters::default());
-        let removal_queue = recovered.objects.removal_queue();
+        let objects = recovered.objects.clone();
+        let removal_queue = objects.removal_queue();
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let shared = (&mailbox, &counters);
         let thread = recovered.start_event_loop(options, (unix, tcp), shared, directory_lock);
         let thread = at("event loop", thread)?;
         let shown_tcp = tcp_address.map(tracing::field::display);
         tracing::info!(dir = %dir.display(), tcp = shown_tcp, "storage daemon started");
-        let stats = StatsHandle { counters, removal_queue, mailbox };
+        let stats = StatsHandle { counters, removal_queue, objects, mailbox };
         Ok(Daemon { stats, thread: Some(thread), socket, tcp: tcp_address })
     }
 

@@ -2,16 +2,20 @@
 
 use super::counters::StoreCounters;
 use super::mailbox::Mailbox;
-use super::report::StoreReport;
-use crate::objects::RemovalQueue;
+use super::report::{DamagedObject, StoreReport};
+use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Damaged objects that a report lists.
+const MAX_DAMAGED_REPORTED: usize = 10;
 
 /// Access to the statistics of a running daemon. Does not keep the daemon alive.
 #[derive(Clone, Debug)]
 pub struct StatsHandle {
     pub(super) counters: Arc<StoreCounters>,
     pub(super) removal_queue: Arc<RemovalQueue>,
+    pub(super) objects: DiskObjects,
     pub(super) mailbox: Arc<Mailbox>,
 }
 
@@ -20,6 +24,13 @@ impl StatsHandle {
     /// some microseconds.
     pub fn collect_report(&self, timeout: Duration) -> StoreReport {
         let counters = &self.counters;
+        let damaged = self.objects.damaged().list();
+        let first = damaged.iter().take(MAX_DAMAGED_REPORTED);
+        let describe = |(object, offset): &(ObjectId, u64)| DamagedObject {
+            instance: object.instance.0,
+            ino: object.ino.0,
+            offset: *offset,
+        };
         StoreReport {
             requests: counters.request_stats(),
             received: counters.received.get(),
@@ -27,6 +38,11 @@ impl StatsHandle {
             records: counters.records.get(),
             record_bytes: counters.record_bytes.get(),
             syncs: counters.syncs.snapshot(),
+            delayed_requests: counters.delayed_requests.get(),
+            delay_us: counters.delay_us.get(),
+            scrub: counters.scrub.progress(),
+            damaged_objects: damaged.len() as u64,
+            damaged: first.map(describe).collect(),
             gauges: self.mailbox.request_gauges().recv_timeout(timeout).ok(),
             removals: self.removal_queue.progress(),
         }

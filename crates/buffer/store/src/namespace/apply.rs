@@ -2,7 +2,9 @@
 
 use super::acl;
 use super::memory::{entry_bytes, xattr_bytes, xattrs_table_bytes};
-use super::{Body, Change, Directory, FileLength, Inode, Namespace, PlannedInode, SetInode};
+use super::{
+    Body, Change, Directory, FileLength, Inode, LINKABLE, Namespace, PlannedInode, SetInode,
+};
 use forebay_protocol::message::{ACCESS_ACL, NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 
@@ -64,6 +66,9 @@ impl Namespace {
             Change::Put { parent, name, inode, times, length, now } => {
                 self.put(*parent, name, (inode, *times, *length), *now)
             }
+            Change::MakeUnnamed { parent, inode, linkable, now } => {
+                self.make_unnamed(inode, *parent, *linkable, *now)
+            }
             Change::SetLength { ino, length, times } => self.set_length(*ino, *length, *times),
             Change::SetAccessAcl { ino, value, mode, now } => {
                 self.set_xattr(*ino, ACCESS_ACL, value.as_deref(), *now)?;
@@ -107,7 +112,7 @@ impl Namespace {
         self.reserve_ino(ino);
     }
 
-    /// Create a directory whose name is on another node.
+    /// Create an inode without a name here.
     fn make_nameless(
         &mut self,
         new: &PlannedInode,
@@ -118,6 +123,27 @@ impl Namespace {
             return Err("the inode exists");
         }
         self.insert_inode(new.ino, new.build(parent, self.striped, now));
+        Ok(())
+    }
+
+    /// Create a file without a name.
+    fn make_unnamed(
+        &mut self,
+        new: &PlannedInode,
+        parent: Ino,
+        linkable: bool,
+        now: Timestamp,
+    ) -> Result<(), ApplyError> {
+        self.make_nameless(new, parent, now)?;
+        let inode = self.inode_mut(new.ino)?;
+        if inode.dir().is_some() {
+            return Err("a directory has a name");
+        }
+        inode.nlink = 0;
+        self.orphans.insert(new.ino);
+        if linkable {
+            self.set_xattr(new.ino, LINKABLE, Some(&[]), now)?;
+        }
         Ok(())
     }
 
@@ -310,7 +336,13 @@ impl Namespace {
         let inode = self.inode_mut(ino)?;
         inode.nlink += 1;
         inode.ctime = now;
-        Ok(())
+        if inode.nlink > 1 {
+            return Ok(());
+        }
+        if !self.orphans.remove(&ino) {
+            return Err("an inode without a name is no orphan");
+        }
+        self.set_xattr(ino, LINKABLE, None, now)
     }
 
     /// An inode loses a name; without any it is an orphan.

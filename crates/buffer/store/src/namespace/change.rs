@@ -1,7 +1,8 @@
 //! Changes of a name space, as they are logged.
 
 use super::acl::InheritedAcls;
-use super::{Body, Directory, FileLength, Inode};
+use super::{Body, Directory, FileLength, Inode, PieceNodes};
+use forebay_policy::layout::FIRST_WIDTH;
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,14 @@ pub enum Change {
         /// The lists, by the names of the extended attributes.
         acls: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// Create a file without a name, which may get one if it is `linkable`.
+    MakeUnnamed {
+        /// The directory in which it is created.
+        parent: Ino,
+        inode: PlannedInode,
+        linkable: bool,
+        now: Timestamp,
+    },
 }
 
 impl Change {
@@ -141,7 +150,9 @@ impl Change {
     /// The inode that it creates.
     pub fn created(&self) -> Option<Ino> {
         match self {
-            Change::Make { inode, .. } | Change::Put { inode, .. } => Some(inode.ino),
+            Change::Make { inode, .. }
+            | Change::Put { inode, .. }
+            | Change::MakeUnnamed { inode, .. } => Some(inode.ino),
             Change::MakeDir { ino, .. } => Some(*ino),
             Change::CreateWithAcls { create, .. } => create.created(),
             Change::Unlink { .. }
@@ -195,7 +206,7 @@ impl PlannedInode {
                 space: 0,
                 mtime_seen: Timestamp::default(),
                 known: !self.opened,
-                may_have_pieces: self.opened,
+                pieces: if self.opened { PieceNodes::First(FIRST_WIDTH) } else { PieceNodes::None },
             }),
             NewInode::Node(FileKind::File, _) => Body::File,
             NewInode::Node(kind, rdev) => Body::Special(*kind, *rdev),

@@ -3,7 +3,7 @@
 //! The figures are those of the tables in a 64-bit process, with the allocator's overhead and the
 //! usual fill of a B-tree's nodes (`BTreeMap`: up to 11 elements a node, two thirds of them in use).
 
-use super::{Body, Change, Directory, Inode, Namespace};
+use super::{Body, Change, Directory, Inode, LINKABLE, Namespace};
 use forebay_protocol::Ino;
 use forebay_protocol::message::{ACCESS_ACL, NewInode};
 use std::collections::BTreeMap;
@@ -68,6 +68,10 @@ impl Namespace {
                     NewInode::Node(..) => 0,
                 };
                 INODE_BYTES + body + entry_bytes(name)
+            }
+            Change::MakeUnnamed { linkable, .. } => {
+                let mark = XATTRS_BYTES + xattr_bytes(LINKABLE, &[]);
+                INODE_BYTES + if *linkable { mark } else { 0 }
             }
             Change::MakeDir { .. } => INODE_BYTES + DIRECTORY_BYTES,
             Change::Link { name, .. } => entry_bytes(name),

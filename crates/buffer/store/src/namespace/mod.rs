@@ -18,6 +18,8 @@ pub use plan::{Access, EXEC, READ, WRITE};
 pub use put::PlannedPut;
 pub use step::{TxLock, lock_for_step};
 
+use forebay_policy::layout::Layout;
+use forebay_protocol::message::Provisional;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Attr, FileKind, Ino, NodeIndex, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,10 @@ use std::sync::Arc;
 
 /// First cookie of an entry; mounts use lower ones for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 16;
+
+/// Extended attribute that marks a file without a name which may get one. Requests neither name nor show
+/// it: its prefix is not one of those that they may use.
+const LINKABLE: &[u8] = b"forebay.linkable";
 
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +82,67 @@ pub struct FileLength {
     pub mtime_seen: Timestamp,
     /// Whether the length is settled; otherwise the data objects determine it.
     pub known: bool,
-    /// Whether other nodes may have data objects of the file.
-    pub may_have_pieces: bool,
+    /// The nodes that may have data objects of the file.
+    pub pieces: PieceNodes,
+}
+
+/// The nodes that may have data objects of a striped file, besides its metadata node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "u16", into = "u16")]
+pub enum PieceNodes {
+    /// None.
+    None,
+    /// This number of nodes, the first ones of the file's rounds; at least one.
+    First(u16),
+    /// Any nodes: the file was written when the number was not recorded.
+    All,
+}
+
+impl PieceNodes {
+    /// The number of the first nodes, of the `nodes` of the instance.
+    pub fn width(self, nodes: u16) -> u16 {
+        match self {
+            PieceNodes::None => 0,
+            PieceNodes::First(width) => width.min(nodes),
+            PieceNodes::All => nodes,
+        }
+    }
+
+    /// These nodes and the `width` first ones.
+    #[must_use]
+    pub fn with_first(self, width: u16) -> PieceNodes {
+        debug_assert!(width > 0);
+        match self {
+            PieceNodes::None => PieceNodes::First(width),
+            PieceNodes::First(known) => PieceNodes::First(known.max(width)),
+            PieceNodes::All => PieceNodes::All,
+        }
+    }
+}
+
+/// As it is stored. 0 and 1 were `false` and `true` before the number of nodes was recorded: whether
+/// any nodes may have data objects.
+impl From<u16> for PieceNodes {
+    fn from(stored: u16) -> PieceNodes {
+        match stored {
+            0 => PieceNodes::None,
+            1 => PieceNodes::All,
+            more => PieceNodes::First(more - 1),
+        }
+    }
+}
+
+impl From<PieceNodes> for u16 {
+    fn from(nodes: PieceNodes) -> u16 {
+        match nodes {
+            PieceNodes::None => 0,
+            PieceNodes::All => 1,
+            PieceNodes::First(width) => {
+                debug_assert!((1..=Layout::MAX_NODES).contains(&width));
+                width + 1
+            }
+        }
+    }
 }
 
 /// A directory.
@@ -211,6 +276,16 @@ impl Inode {
         }
     }
 
+    /// Whether it has no name, and may get one.
+    pub fn is_linkable(&self) -> bool {
+        self.xattrs.contains_key(LINKABLE)
+    }
+
+    /// The names of the extended attributes that requests show.
+    pub fn xattr_names(&self) -> impl Iterator<Item = &[u8]> {
+        self.xattrs.keys().map(Vec::as_slice).filter(|name| *name != LINKABLE)
+    }
+
     /// The recorded length, if it is a striped file.
     pub fn length(&self) -> Option<&FileLength> {
         match &self.body {
@@ -228,10 +303,12 @@ impl Inode {
             Body::Symlink(target) => (target.len() as u64, 0),
             Body::Special(_, rdev) => (0, *rdev),
         };
-        let (mut blocks, mut unsettled) = (0, None);
+        let (mut blocks, mut provisional) = (0, None);
         if let Body::Striped(length) = &self.body {
             blocks = length.space / 512;
-            unsettled = (!length.known).then_some(length.mtime_seen);
+            let width = length.pieces.width(Layout::MAX_NODES);
+            let unsettled = Provisional { mtime_seen: length.mtime_seen, width };
+            provisional = (!length.known).then_some(unsettled);
         }
         Attr {
             ino,
@@ -246,8 +323,8 @@ impl Inode {
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
-            provisional: unsettled,
-            extended: !self.xattrs.is_empty(),
+            provisional,
+            extended: self.xattr_names().next().is_some(),
         }
     }
 }
@@ -411,6 +488,9 @@ impl Namespace {
             }
         }
         for (ino, inode) in &self.inodes {
+            if inode.nlink > 0 && inode.is_linkable() {
+                return Some(format!("inode {ino} has a name, and is marked as one without"));
+            }
             if (inode.nlink == 0) != self.orphans.contains(ino) {
                 return Some(format!("inode {ino} has {} links, unlike the orphans", inode.nlink));
             }

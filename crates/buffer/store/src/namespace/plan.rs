@@ -152,7 +152,30 @@ impl Namespace {
         new: NewInode,
         mode: CreateMode,
     ) -> Result<(PlannedInode, InheritedAcls), Errno> {
-        let inode = self.check_new_entry(user, parent, name)?;
+        let dir = self.check_new_entry(user, parent, name)?;
+        self.plan_inode(user, dir, new, mode)
+    }
+
+    /// Plan a regular file to be created without a name, as in the directory `parent`, and the access
+    /// control lists that it inherits.
+    pub fn plan_unnamed(
+        &self,
+        user: &Credentials,
+        parent: Ino,
+        mode: CreateMode,
+    ) -> Result<(PlannedInode, InheritedAcls), Errno> {
+        let (dir, _) = self.writable_dir(user, parent)?;
+        self.plan_inode(user, dir, NewInode::Node(FileKind::File, 0), mode)
+    }
+
+    /// Plan an inode to be created in a directory, which `user` may change.
+    fn plan_inode(
+        &self,
+        user: &Credentials,
+        dir: &Inode,
+        new: NewInode,
+        mode: CreateMode,
+    ) -> Result<(PlannedInode, InheritedAcls), Errno> {
         match &new {
             NewInode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
             NewInode::Symlink(target) if target.len() > MAX_SYMLINK_TARGET => {
@@ -170,8 +193,8 @@ impl Namespace {
         let CreateMode { bits, umask } = mode;
         let mut mode = bits & 0o7777;
         let mut gid = user.gid;
-        if inode.mode & 0o2000 != 0 {
-            gid = inode.gid;
+        if dir.mode & 0o2000 != 0 {
+            gid = dir.gid;
             if matches!(new, NewInode::Dir) {
                 mode |= 0o2000;
             } else if mode & 0o2010 == 0o2010 && !user.is_privileged() && !user.in_group(gid)? {
@@ -179,7 +202,7 @@ impl Namespace {
             }
         }
         let mut acls = InheritedAcls::default();
-        match (&new, inode.xattrs.get(DEFAULT_ACL)) {
+        match (&new, dir.xattrs.get(DEFAULT_ACL)) {
             (NewInode::Symlink(_), _) => mode = 0o777,
             (_, None) => mode &= !(umask & 0o777),
             (_, Some(default)) => {
@@ -332,7 +355,7 @@ fn check_xattr_space(inode: &Inode, name: &[u8], value: &[u8]) -> Result<(), Err
 pub(super) fn check_new_link(inode: &Inode) -> Result<(), Errno> {
     match inode.nlink {
         _ if inode.dir().is_some() => Err(Errno::EPERM),
-        0 => Err(Errno::ENOENT),
+        0 if !inode.is_linkable() => Err(Errno::ENOENT),
         u32::MAX => Err(Errno::EMLINK),
         _ => Ok(()),
     }

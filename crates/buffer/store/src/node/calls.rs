@@ -222,6 +222,7 @@ impl<O: Objects + Clone> Node<O> {
             NameRequest::Lookup { parent, .. }
             | NameRequest::Mknod { parent, .. }
             | NameRequest::Create { parent, .. }
+            | NameRequest::CreateUnnamed { parent, .. }
             | NameRequest::PutFile { parent, .. }
             | NameRequest::Link { parent, .. } => *parent,
             NameRequest::ReadDir { ino, .. } => *ino,

@@ -10,6 +10,7 @@
 
 mod admin;
 mod calls;
+mod charged_users;
 mod client_sessions;
 mod connections;
 mod host_fences;

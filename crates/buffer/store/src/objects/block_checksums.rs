@@ -94,6 +94,11 @@ impl ChecksumBuilder {
         }
     }
 
+    /// Bytes of the object.
+    pub fn size(&self) -> u64 {
+        self.checksums.size
+    }
+
     /// Add the next bytes.
     pub fn add_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {

@@ -5,13 +5,13 @@ use super::ChecksumOutcome;
 use super::block_checksums::{BlockChecksums, CHECKSUMS_XATTR, ChecksumBuilder};
 use super::checksum_validity::{ChecksumValidity, ChecksummedFile, FileState, MAX_CHECKSUMS_BYTES};
 use super::io_throttle::{IoThrottle, MIN_THROTTLED_BYTES};
+use super::scan::ScanReader;
 use forebay_protocol::{Errno as ProtocolErrno, Timestamp};
 use rustix::fs::{SeekFrom, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstat, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 /// Least time since the last write: longer than the resolution of the kernel's file times, so that
 /// every later write changes the modification time.
 const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
-const READ_BYTES: usize = 1 << 20;
+const READ_BYTES: u64 = 1 << 20;
 /// `fcntl` command that selects the signal of a lease break; `uapi/asm-generic/fcntl.h`.
 const F_SETSIG: libc::c_int = 10;
 /// The kernel's boot id. Without it no checksums are stored.
@@ -184,7 +184,8 @@ pub fn store_checksums(
         return Ok(ChecksumOutcome::DeviceBusy);
     }
     let builder = ChecksumBuilder::new(state.size, state.mtime);
-    let Some(checksums) = compute_checksums(file, builder, state.size, &mut throttle, stop)? else {
+    let reader = ScanReader::new(file, read_bytes(state.size), false);
+    let Some(checksums) = compute_checksums(file, reader, builder, &mut throttle, stop)? else {
         return Ok(ChecksumOutcome::RecentlyWritten);
     };
     match validity.store_checksums(&ObjectFile::new(file), checksums, state) {
@@ -212,10 +213,11 @@ pub fn store_checksums_of_new_object(
         .map_or(Ok(()), |checksums| validity.store_checksums_of_new_object(&object, checksums))
 }
 
-/// Read an object completely and compare it with its checksums.
+/// Read an object completely from its device and compare it with its checksums.
 pub fn scrub_file(
     file: &File,
     validity: &ChecksumValidity,
+    throttle: &mut IoThrottle,
     stop: &AtomicBool,
 ) -> io::Result<ScrubVerdict> {
     let object = ObjectFile::new(file);
@@ -224,8 +226,8 @@ pub fn scrub_file(
     };
     let state = object.file_state()?;
     let builder = ChecksumBuilder::new(state.size, state.mtime);
-    let throttle = &mut IoThrottle::default();
-    let computed = compute_checksums(file, builder, state.size, throttle, stop)?;
+    let reader = ScanReader::new(file, read_bytes(state.size), true);
+    let computed = compute_checksums(file, reader, builder, throttle, stop)?;
     // A concurrent writer invalidated the checksums before its first byte.
     if validity.valid_checksums(&object)?.is_none() {
         return Ok(ScrubVerdict::NotChecksummed);
@@ -239,16 +241,22 @@ pub fn scrub_file(
     })
 }
 
-/// Compute the checksums of the first `size` bytes without reading holes. `None` if the object was
+/// Bytes of a read of an object with `size` bytes.
+fn read_bytes(size: u64) -> usize {
+    const LEAST: u64 = 4096;
+    size.clamp(LEAST, READ_BYTES).next_multiple_of(LEAST) as usize
+}
+
+/// Compute the checksums of the builder's bytes without reading holes. `None` if the object was
 /// truncated meanwhile.
 fn compute_checksums(
     file: &File,
+    mut reader: ScanReader<'_>,
     mut builder: ChecksumBuilder,
-    size: u64,
     throttle: &mut IoThrottle,
     stop: &AtomicBool,
 ) -> io::Result<Option<BlockChecksums>> {
-    let mut buffer = vec![0; READ_BYTES.min(size as usize)];
+    let size = builder.size();
     let mut at = 0;
     while at < size {
         let data = match seek(file, SeekFrom::Data(at)) {
@@ -266,18 +274,14 @@ fn compute_checksums(
             if stop.load(Ordering::Acquire) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let length = buffer.len().min((end - at) as usize);
-            match file.read_at(&mut buffer[..length], at) {
-                Ok(0) => return Ok(None),
-                Ok(count) => {
-                    builder.add_bytes(&buffer[..count]);
-                    at += count as u64;
-                    assert!(at <= end);
-                    throttle.account_bytes(count as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            let portion = reader.read(at, end)?;
+            if portion.is_empty() {
+                return Ok(None);
             }
+            builder.add_bytes(portion);
+            at += portion.len() as u64;
+            assert!(at <= end);
+            throttle.account_bytes(portion.len() as u64);
         }
     }
     let checksums = builder.finish();

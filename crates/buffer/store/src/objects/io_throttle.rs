@@ -1,11 +1,12 @@
 //! Throttling of background I/O while other processes use the device.
 
+use forebay_net::user_rates::{Rate, TokenBucket};
 use rustix::fs::{fstat, major, minor};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Objects of fewer bytes are not throttled: observing the device would cost more.
 pub const MIN_THROTTLED_BYTES: u64 = 8 << 20;
@@ -15,6 +16,10 @@ const OBSERVATION_TIME: Duration = Duration::from_millis(50);
 const STRIDE_BYTES: u64 = 8 << 20;
 /// Pause after a stride while others use the device.
 const STRIDE_PAUSE: Duration = Duration::from_millis(50);
+/// Least bytes per second of work whose rate is limited.
+pub const MIN_RATE: u64 = 1 << 20;
+/// Longest pause because of the rate: that of the largest read at the least rate.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Unit of the kernel's counters, whatever the device's sector size is.
 const SECTOR_BYTES: u64 = 512;
 
@@ -44,6 +49,8 @@ pub struct IoThrottle {
     last: DeviceStats,
     /// Bytes of own work since `last`.
     worked: u64,
+    /// Rate of the work, if it is limited.
+    pace: Option<TokenBucket>,
 }
 
 impl IoThrottle {
@@ -56,6 +63,14 @@ impl IoThrottle {
         let mut throttle = IoThrottle { stat_file, ..IoThrottle::default() };
         throttle.last = throttle.sample().unwrap_or_default();
         throttle
+    }
+
+    /// As [`for_file`](IoThrottle::for_file), with at most this many bytes per second.
+    pub fn with_rate(file: impl AsFd, bytes_per_second: u64) -> IoThrottle {
+        let per_second = bytes_per_second.max(MIN_RATE) as f64;
+        let rate = Rate { per_second, burst: STRIDE_BYTES as f64, longest_delay: LONGEST_PAUSE };
+        let pace = Some(TokenBucket::new(rate, Instant::now()));
+        IoThrottle { pace, ..IoThrottle::for_file(file) }
     }
 
     fn sample(&self) -> Option<DeviceStats> {
@@ -79,8 +94,11 @@ impl IoThrottle {
     }
 
     /// Account for `bytes` of own work. Pauses after each stride during which others moved at
-    /// least half as many bytes.
+    /// least half as many bytes, and as long as the rate demands.
     pub fn account_bytes(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            sleep(pace.take(bytes as f64, Instant::now()));
+        }
         self.worked = self.worked.saturating_add(bytes);
         if self.stat_file.is_none() || self.worked < STRIDE_BYTES {
             return;
@@ -99,7 +117,6 @@ impl IoThrottle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     fn write_stats(path: &std::path::Path, stats: DeviceStats) {
         let sectors = stats.bytes / SECTOR_BYTES;
@@ -141,6 +158,17 @@ mod tests {
         assert!(time_stride(&mut throttle) >= STRIDE_PAUSE);
         assert!(!throttle.is_device_busy());
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn limited_work_takes_the_time_of_its_rate() {
+        let mut throttle = IoThrottle::with_rate(File::open("/dev/null").unwrap(), 4 * MIN_RATE);
+        let begun = Instant::now();
+        for _ in 0..10 {
+            throttle.account_bytes(1 << 20);
+        }
+        // The first stride is not delayed.
+        assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
     }
 
     #[test]

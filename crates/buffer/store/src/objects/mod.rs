@@ -7,13 +7,17 @@
 pub mod block_checksums;
 mod checksum;
 mod checksum_validity;
+mod damaged;
 mod disk;
 mod io_throttle;
 mod removal;
+mod scan;
 
 pub use block_checksums::BlockChecksums;
 pub use checksum::{ScrubVerdict, boot_hash};
-pub use disk::{DiskObjects, RecordChecksumsError};
+pub use damaged::DamagedObjects;
+pub use disk::{DiskObjects, FOLDERS, RecordChecksumsError};
+pub use io_throttle::{IoThrottle, MIN_RATE};
 pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};

@@ -79,7 +79,7 @@ impl<O: Objects> Volume<O> {
         (ino, handle): (Ino, Option<HandleId>),
         set: &SetAttr,
         result: SlotResult,
-        open: Option<OpenMode>,
+        open: Option<(HandleId, OpenMode)>,
     ) -> Result<bool, Errno> {
         let is_writable = match handle {
             Some(id) => {

@@ -5,7 +5,7 @@ use super::handles::Handle;
 use crate::context::{AfterDurable, Context, Handled, Origin, Outcome, Requester, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Access, Change, EXEC, Inode, READ, WRITE};
+use crate::namespace::{Access, Change, EXEC, Inode, PieceNodes, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
 use forebay_protocol::message::{CreateMode, NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
@@ -62,12 +62,12 @@ impl<O: Objects> Volume<O> {
                 self.log_change(node, origin, change, result);
             } else {
                 let file = (ino, Some(id));
-                if self.set_attributes(node, requester, file, &set, result, Some(mode))? {
+                if self.set_attributes(node, requester, file, &set, result, Some((id, mode)))? {
                     return Ok(Outcome::Deferred);
                 }
             }
         }
-        self.opened(node, origin, ino, mode, false)
+        self.opened(node, origin, ino, (id, mode), false)
     }
 
     /// A handle that is open already was checked when it was opened, for the mode it was opened in.
@@ -107,21 +107,49 @@ impl<O: Objects> Volume<O> {
         let (mut inode, acls) = self.names().plan_make(user, parent, name, new, file.mode)?;
         inode.opened = open.write;
         let ino = inode.ino;
-        self.check_inode_limit()?;
         let (name, now) = (name.to_vec(), node.now.wall);
         let change = Change::Make { parent, name, inode, now }.with_acls(acls);
+        self.create_opened(node, origin, (ino, change), (file.handle, open))
+    }
+
+    /// Create a file without a name, as in the directory `parent`, and open it.
+    pub fn create_unnamed(
+        &mut self,
+        node: &mut Context<O>,
+        requester: &Requester,
+        (parent, mode, linkable): (Ino, CreateMode, bool),
+        (id, open): (HandleId, OpenMode),
+    ) -> Handled<O> {
+        node.require_log_space(LogSpace::Normal)?;
+        let (mut inode, acls) = self.names().plan_unnamed(&requester.user, parent, mode)?;
+        inode.opened = open.write;
+        let (ino, now) = (inode.ino, node.now.wall);
+        let change = Change::MakeUnnamed { parent, inode, linkable, now }.with_acls(acls);
+        self.create_opened(node, &requester.origin, (ino, change), (id, open))
+    }
+
+    /// Carry out a change that creates the file `ino`, and open it.
+    fn create_opened(
+        &mut self,
+        node: &mut Context<O>,
+        origin: &Origin,
+        (ino, change): (Ino, Change),
+        (id, open): (HandleId, OpenMode),
+    ) -> Handled<O> {
+        assert_eq!(change.created(), Some(ino));
+        self.check_inode_limit()?;
         self.check_memory(node, &change)?;
         node.memory.check_handles()?;
         node.sessions.check_user_handles(origin.session, node.limits.max_user_handles)?;
         let max_handles = node.limits.max_session_handles;
-        self.handles.check_limit(origin.session, file.handle, max_handles)?;
+        self.handles.check_limit(origin.session, id, max_handles)?;
         // The object comes first: one without an inode is removed at the next start.
         let passes_descriptor = open.descriptor && origin.passes_descriptors;
         let open_object = || self.open_object(node, ino, open);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         self.log_change(node, origin, change, SlotResult::Opened(ino, true));
-        self.add_handle(node, origin, file.handle, ino, open)?;
-        self.reply_opened(node, ino, open, true, descriptor)
+        self.add_handle(node, origin, id, ino, open)?;
+        self.reply_opened(node, origin, ino, (id, open), true, descriptor)
     }
 
     /// Reply to the open of an inode whose handle has been added.
@@ -130,28 +158,29 @@ impl<O: Objects> Volume<O> {
         node: &mut Context<O>,
         origin: &Origin,
         ino: Ino,
-        mode: OpenMode,
+        (id, mode): (HandleId, OpenMode),
         created: bool,
     ) -> Handled<O> {
         let is_file = self.names().find(ino)?.kind() == FileKind::File;
         let passes_descriptor = mode.descriptor && origin.passes_descriptors && is_file;
         let open_object = || self.open_object(node, ino, mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
-        self.reply_opened(node, ino, mode, created, descriptor)
+        self.reply_opened(node, origin, ino, (id, mode), created, descriptor)
     }
 
     fn reply_opened(
         &self,
         node: &Context<O>,
+        origin: &Origin,
         ino: Ino,
-        mode: OpenMode,
+        (id, mode): (HandleId, OpenMode),
         created: bool,
         descriptor: Option<O::Descriptor>,
     ) -> Handled<O> {
         let reply = Reply::Opened {
             attr: self.attr(ino)?,
             created,
-            capability: self.capability(node, ino, mode)?,
+            capability: self.capability(node, origin.session, ino, (id, mode))?,
         };
         Ok(Outcome::with_descriptor(reply, descriptor))
     }
@@ -175,7 +204,7 @@ impl<O: Objects> Volume<O> {
             mode.descriptor && origin.passes_descriptors && self.space.has_object(ino);
         let open_object = || self.objects.open(self.object(ino), mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
-        self.reply_opened(node, ino, mode, created, descriptor)
+        self.reply_opened(node, origin, ino, (id, mode), created, descriptor)
     }
 
     /// Add a handle of an inode, unless it is open already.
@@ -257,6 +286,7 @@ impl<O: Objects> Volume<O> {
         handle: &Handle,
     ) {
         let (ino, mode) = (handle.ino, handle.mode);
+        self.confirmations.remove((session, id), handle);
         self.account_memory(&mut node.memory);
         node.sessions.remove_handle(session);
         node.effects.push(Effect::BulkClose(session, id));
@@ -294,6 +324,11 @@ impl<O: Objects> Volume<O> {
         if !self.names().is_orphan(ino) || self.handles.is_open(ino) {
             return;
         }
+        // It may be about to get a name on another node; then, or else, it is dropped later.
+        let is_linkable = self.names().get(ino).is_some_and(Inode::is_linkable);
+        if is_linkable && self.tx_locks.is_in_transaction(ino) {
+            return;
+        }
         // A client from before this start may have it open.
         if !node.handles_are_restored() {
             return;
@@ -307,8 +342,8 @@ impl<O: Objects> Volume<O> {
         let record = self.log(node, VolumeEvent::Namespace(change), None);
         if let Some(length) = length {
             self.forget_length(ino);
-            if length.may_have_pieces {
-                self.when_durable(node, record, VolumeAction::RemovePieces(ino));
+            if length.pieces != PieceNodes::None {
+                self.when_durable(node, record, VolumeAction::RemovePieces(ino, length.pieces));
             }
         }
         if self.space.remove_object(ino) {

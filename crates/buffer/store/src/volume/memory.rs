@@ -17,6 +17,8 @@ const BYTES_PER_INODE: u64 = 512;
 const OBJECT_BYTES: u64 = 64;
 /// Memory for an open handle.
 const HANDLE_BYTES: u64 = 256;
+/// Memory for an open handle of a data object that its metadata node confirms.
+const CONFIRMATION_BYTES: u64 = 256;
 /// Memory of a typical file with its name.
 const TYPICAL_FILE_BYTES: u64 = 512;
 
@@ -73,7 +75,8 @@ impl<O: Objects> Volume<O> {
         self.space.charge_metadata(self.metadata_charge());
         let objects = self.space.object_count() as u64 * OBJECT_BYTES;
         let handles = self.handles.len() as u64 * HANDLE_BYTES;
-        let bytes = metadata + objects + handles;
+        let confirmations = self.confirmations.len() as u64 * CONFIRMATION_BYTES;
+        let bytes = metadata + objects + handles + confirmations;
         memory.replace(self.accounted_bytes, bytes);
         self.accounted_bytes = bytes;
     }

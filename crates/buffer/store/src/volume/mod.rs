@@ -7,6 +7,7 @@
 mod attributes;
 mod cache_leases;
 mod checksums;
+mod confirmations;
 mod data;
 mod events;
 mod files;
@@ -37,13 +38,15 @@ pub use tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
 
 use crate::context::{AfterDurable, Context, Origin, VolumeAction};
 use crate::driver::ConnId;
-use crate::namespace::{Change, Namespace};
+use crate::namespace::{Change, Namespace, PieceNodes};
 use crate::objects::{ObjectId, Objects};
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_leases::CacheLeases;
 pub use cache_leases::changes;
 use checksums::Invalidations;
+use confirmations::Confirmations;
 use events::Events;
+use forebay_policy::layout::FIRST_WIDTH;
 use forebay_protocol::message::ACCESS_ACL;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
 use handles::Handles;
@@ -79,6 +82,7 @@ pub struct Volume<O> {
     links: Links,
     lengths: Lengths,
     pieces: Pieces,
+    confirmations: Confirmations,
     tasks: Tasks,
     tx_locks: TxLocks,
     coordinator: Coordinator,
@@ -120,6 +124,7 @@ impl<O: Objects> Volume<O> {
             links: Links::default(),
             lengths,
             pieces: Pieces::default(),
+            confirmations: Confirmations::default(),
             tasks: Tasks::default(),
             tx_locks,
             participant: Participant::default(),
@@ -187,6 +192,20 @@ impl<O: Objects> Volume<O> {
         (0..placement.nodes).map(NodeIndex).filter(move |node| *node != own)
     }
 
+    /// The other nodes of the instance that may have data objects of a file, whose record may have been
+    /// lost in a power cut: one that has been opened for writing may have them on [`FIRST_WIDTH`]
+    /// nodes before that is durable.
+    fn other_nodes_with(
+        &self,
+        ino: Ino,
+        pieces: PieceNodes,
+    ) -> impl Iterator<Item = NodeIndex> + use<O> {
+        let placement = &self.state.spec.placement;
+        let own = placement.node;
+        let width = pieces.width(placement.nodes).max(FIRST_WIDTH);
+        placement.layout().first_nodes(ino, width).filter(move |node| *node != own)
+    }
+
     /// Bytes in use or granted to writers.
     pub fn used(&self) -> u64 {
         self.space.used()
@@ -252,7 +271,10 @@ impl<O: Objects> Volume<O> {
     /// Carry out an action whose log record is durable.
     pub fn carry_out(&mut self, node: &mut Context<O>, action: VolumeAction) {
         match action {
-            VolumeAction::RemovePieces(ino) => self.have_pieces_removed(node, ino),
+            VolumeAction::RemovePieces(ino, pieces) => {
+                self.have_pieces_removed(node, ino, pieces);
+            }
+            VolumeAction::ReplyCapability(origin, handle) => self.extended(node, &origin, handle),
             VolumeAction::Vote(tx, round) => self.vote(node, tx, round),
             VolumeAction::Announce(tx) => self.announce(node, tx),
             VolumeAction::ReportRemoved(to, inos) => self.report_removed(node, to, inos),

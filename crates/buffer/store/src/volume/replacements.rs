@@ -193,11 +193,15 @@ impl<O: Objects> Volume<O> {
         if !self.is_striped() || self.replacements.is_staged(ino) {
             return self.space.has_object(ino).then_some(own).into_iter().collect();
         }
-        let length = self.names().get(ino).and_then(|inode| inode.length());
-        if length.is_some_and(|length| length.known && length.size == 0) {
-            return Vec::new();
+        match self.length(ino) {
+            Some(length) if length.known && length.size == 0 => Vec::new(),
+            Some(length) => {
+                let others = self.other_nodes_with(ino, length.pieces);
+                std::iter::once(own).chain(others).collect()
+            }
+            // The file's metadata node is another one.
+            None => std::iter::once(own).chain(self.other_nodes()).collect(),
         }
-        std::iter::once(own).chain(self.other_nodes()).collect()
     }
 
     /// Carry out a call when the data of a file are durable.

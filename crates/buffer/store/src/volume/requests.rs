@@ -53,7 +53,10 @@ impl<O: Objects> Volume<O> {
             SlotResult::Referral(ino, kind) => Reply::Referral { ino, kind },
             SlotResult::Attr(ino) => Reply::Attr(self.attr(ino)?),
             SlotResult::Opened(ino, created) => {
-                let (Request::Name(NameRequest::Create { handle, open, .. })
+                let (Request::Name(
+                    NameRequest::Create { handle, open, .. }
+                    | NameRequest::CreateUnnamed { handle, open, .. },
+                )
                 | Request::File(FileRequest::Open { handle, open, .. })) = request
                 else {
                     return Err(Errno::ESTALE);
@@ -111,6 +114,9 @@ impl<O: Objects> Volume<O> {
                 let file = CreateFile { parent, name: &name, mode, exclusive, handle, open };
                 self.create(node, requester, &file)
             }
+            NameRequest::CreateUnnamed { parent, mode, linkable, handle, open } => {
+                self.create_unnamed(node, requester, (parent, mode, linkable), (handle, open))
+            }
             NameRequest::PutFile { parent, name, set, data } => {
                 self.put(node, requester, (parent, &name), &set, &data)
             }
@@ -152,8 +158,8 @@ impl<O: Objects> Volume<O> {
             }
             InodeRequest::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
             InodeRequest::ListXattr { ino } => {
-                let xattrs = &self.names().find(ino)?.xattrs;
-                Reply::Names(xattrs.keys().cloned().collect())
+                let names = self.names().find(ino)?.xattr_names();
+                Reply::Names(names.map(<[u8]>::to_vec).collect())
             }
             InodeRequest::RemoveXattr { ino, name } => {
                 let mode = XattrMode::Replace;
@@ -210,8 +216,8 @@ impl<O: Objects> Volume<O> {
                     self.close(node, session, handle);
                 }
             }
-            FileRequest::RenewCapability { handle } => {
-                return self.renew_capability(node, requester, handle);
+            FileRequest::RenewCapability { handle, position } => {
+                return self.renew_capability(node, requester, handle, position);
             }
             FileRequest::ReserveSpace { handle, returned, want } => {
                 return self.reserve(node, requester, handle, (returned, want));

@@ -66,6 +66,12 @@ impl TxLocks {
         self.0.contains_key(&TxLock::Inode(ino))
     }
 
+    /// Whether a transaction changes the link count of an inode.
+    pub fn is_in_transaction(&self, ino: Ino) -> bool {
+        let holder = self.0.get(&TxLock::Inode(ino));
+        matches!(holder, Some(TxLockOwner::Transaction(_)))
+    }
+
     /// Whether the inode that an entry names is locked, or a name in it, if it is a directory.
     fn has_child(&self, names: &Namespace, dir: Ino, name: &[u8]) -> bool {
         let directory = names.get(dir).and_then(|inode| inode.dir());
@@ -111,6 +117,7 @@ impl TxLocks {
             NameRequest::Link { ino, parent, name } => {
                 self.has_name(*parent, name) || self.has_inode(*parent) || self.has_inode(*ino)
             }
+            NameRequest::CreateUnnamed { parent, .. } => self.has_inode(*parent),
             NameRequest::ReadLink { .. } | NameRequest::ReadDir { .. } => false,
         }
     }

@@ -5,7 +5,7 @@ use super::object_reply::{add_object_info, fetch_reply};
 use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
-use crate::namespace::{Access, Body, Change, FileLength, PlannedPut, READ};
+use crate::namespace::{Access, Body, Change, FileLength, PieceNodes, PlannedPut, READ};
 use crate::objects::{FetchedObject, Objects};
 use crate::state::SlotResult;
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr};
@@ -79,7 +79,7 @@ impl<O: Objects> Volume<O> {
                 space: stored.space,
                 mtime_seen: stored.mtime,
                 known: true,
-                may_have_pieces: false,
+                pieces: PieceNodes::None,
             });
         }
         let change = planned.change.with_acls(planned.acls);

@@ -37,6 +37,8 @@ pub struct Client {
     recovery_seq: u64,
     pending: Option<Request>,
     files: BTreeMap<Vec<u8>, File>,
+    /// A file without a name, which gets one or is closed. It has a handle and an inode.
+    unnamed: Option<File>,
     count: u64,
 }
 
@@ -55,6 +57,7 @@ impl Client {
             recovery_seq: 0,
             pending: None,
             files: BTreeMap::new(),
+            unnamed: None,
             count: 0,
         }
     }
@@ -134,7 +137,7 @@ impl Client {
         self.recovery_seq += 1;
         let (seq, request) = (self.recovery_seq, hello(Some(INSTANCE), Some(token), RECOVERY_SLOT));
         let _ = world.deliver(conn, call(seq, request));
-        for file in self.files.values_mut() {
+        for file in self.files.values_mut().chain(&mut self.unnamed) {
             let (Some(handle), Some(object)) = (file.handle, file.object) else {
                 continue;
             };
@@ -174,6 +177,9 @@ impl Client {
                 data: vec![self.count as u8; (self.count * 977 % 20_000) as usize],
             })
         };
+        if world.random.one_in(8) {
+            return self.choose_unnamed(world, fresh);
+        }
         let Some((name, file)) = picked else {
             return create;
         };
@@ -237,6 +243,24 @@ impl Client {
         }
     }
 
+    /// A file is created without a name, gets one, or is closed without one.
+    fn choose_unnamed(&self, world: &mut World, fresh: Vec<u8>) -> Request {
+        let parent = Ino::ROOT;
+        match self.unnamed.as_ref().map(|file| (file.handle, file.ino)) {
+            Some((Some(handle), _)) if world.random.one_in(4) => {
+                Request::File(FileRequest::Close { handle, returned: 0 })
+            }
+            Some((_, Some(ino))) => Request::Name(NameRequest::Link { ino, parent, name: fresh }),
+            _ => Request::Name(NameRequest::CreateUnnamed {
+                parent,
+                mode: 0o600.into(),
+                linkable: true,
+                handle: HandleId(self.count),
+                open: MODE,
+            }),
+        }
+    }
+
     fn answered(&mut self, world: &mut World, request: &Request, sent: Sent) {
         assert_eq!(sent.seq, self.seq);
         self.pending = None;
@@ -278,6 +302,25 @@ impl Client {
                     has_xattr: false,
                 };
                 self.files.insert(name.clone(), file);
+            }
+            Request::Name(NameRequest::CreateUnnamed { handle, .. }) => {
+                let Reply::Opened { attr, created: true, .. } = sent.reply else {
+                    panic!("{:?}", sent.reply);
+                };
+                assert!(attr.nlink == 0 || !self.certain, "{attr:?}");
+                self.unnamed = Some(File {
+                    handle: Some(*handle),
+                    object: sent.object,
+                    size: 0,
+                    whole: None,
+                    ino: Some(attr.ino),
+                    has_xattr: false,
+                });
+            }
+            Request::Name(NameRequest::Link { name, .. }) => {
+                if let Some(file) = self.unnamed.take() {
+                    self.files.insert(name.clone(), File { ino: None, ..file });
+                }
             }
             Request::Name(NameRequest::Unlink { name, .. }) => {
                 self.files.remove(name);
@@ -327,6 +370,7 @@ impl Client {
                 }
             }
             Request::File(FileRequest::Close { handle, .. }) => {
+                self.unnamed.take_if(|file| file.handle == Some(*handle));
                 if let Some(file) = self.file_of(*handle) {
                     file.handle = None;
                 }

@@ -148,6 +148,13 @@ impl World {
                 continue;
             };
             assert!(length.known, "the length of file {ino} is not settled");
+            let width = length.pieces.width(layout.nodes());
+            for node in self.nodes().filter(|node| *node != ino.metadata_node()) {
+                let id = ObjectId { instance: INSTANCE, ino: *ino };
+                let has_object = self.host(node).daemon.objects.stat(id).is_ok();
+                let is_recorded = layout.position(*ino, node) < width;
+                assert!(is_recorded || !has_object, "{ino} has an object on {node:?}");
+            }
             let found = sizes.get(ino).copied().unwrap_or_default();
             // A power cut undoes writes that were not synced, even after the length was settled.
             if !self.has_power_cuts {

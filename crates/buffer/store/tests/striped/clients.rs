@@ -38,8 +38,8 @@ pub struct Pending {
 /// The file that a client has open for writing.
 pub struct Open {
     pub ino: Ino,
-    handle: HandleId,
-    permit: Capability,
+    pub handle: HandleId,
+    pub permit: Capability,
     /// The start of its metadata node that knows the handle.
     starts: u64,
     /// It was created by the open.
@@ -373,6 +373,11 @@ impl Client {
                     let handle = Some(*handle);
                     let data_only = false;
                     (node, Request::File(FileRequest::Sync { handle, data_only }), true)
+                }
+                _ if world.layout().position(open.ino, node) >= open.permit.width => {
+                    let position = world.layout().position(open.ino, node);
+                    let request = FileRequest::RenewCapability { handle: open.handle, position };
+                    (open.ino.metadata_node(), Request::File(request), true)
                 }
                 _ => {
                     let request = Request::File(FileRequest::OpenObject {

@@ -256,6 +256,14 @@ impl Client {
                     self.write(world, node, ino, *handle, object);
                 }
             }
+            (Request::File(FileRequest::RenewCapability { handle, position }), reply) => {
+                if let (Some(open), Reply::Capability(capability)) = (&mut self.open, reply)
+                    && open.handle == *handle
+                {
+                    assert!(capability.width > *position, "the capability includes the node");
+                    open.permit = *capability;
+                }
+            }
             (Request::File(FileRequest::Close { .. }), _) => {
                 answered.check(answered.error().is_none());
                 self.open = None;

@@ -94,6 +94,7 @@ struct NodeClient {
     call_overhead: Time,
     copy_rate: Rate,
     mpi_overhead: Time,
+    collective_round: Time,
     shared_memory_latency: Time,
 }
 
@@ -119,6 +120,7 @@ impl NodeClient {
             mpi_envelope: of_base(|c| c.mpi_envelope),
             eager_limit: of_base(|c| c.eager_limit),
             mpi_overhead: self.mpi_overhead,
+            collective_round: self.collective_round,
             shared_memory_latency: self.shared_memory_latency,
         }
     }
@@ -133,6 +135,8 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
     let call_overhead = section.time("call_overhead", Time::ZERO);
     let copy_rate = section.rate("copy_rate");
     let mpi_overhead = section.time("mpi_overhead", Time::ZERO);
+    let collective_round =
+        section.has_key("collective_round").then(|| section.time("collective_round", Time::ZERO));
     let shared_memory_latency = section.time("shared_memory_latency", Time::ZERO);
     Some(NodeClient {
         write_rate: write_rate?.value,
@@ -143,6 +147,10 @@ fn read_node(section: &Section<'_, '_>, link: Option<Rate>) -> Option<NodeClient
         call_overhead: call_overhead?.value,
         copy_rate: copy_rate?.value,
         mpi_overhead: mpi_overhead?.value,
+        collective_round: match collective_round {
+            Some(collective_round) => collective_round?.value,
+            None => Time::ZERO,
+        },
         shared_memory_latency: shared_memory_latency?.value,
     })
 }

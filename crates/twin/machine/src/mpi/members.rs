@@ -254,8 +254,10 @@ impl Members {
         (member.sent, member.received) = (None, None);
         while member.round < messages.rounds() {
             let step = messages.step(member.rank, member.round);
-            if step.send.is_some() {
-                let at = context.now + team.client(member.rank).mpi_overhead.0;
+            if let Some(send) = step.send {
+                let copy =
+                    team.eager_copy_time(member.rank, messages.bytes(member.rank, send.blocks));
+                let at = context.now + team.client(member.rank).mpi_overhead.0 + copy;
                 return schedule(at, MpiEventKind::Send, local, team.id, context);
             }
             if step.receive.is_some() {
@@ -390,21 +392,24 @@ impl Members {
         let Some(receive) = step.receive else { unreachable!("a round without a message") };
         member.activity = Activity::Busy;
         let client = team.client(member.rank);
-        let combined = match step.combines {
-            true => messages.bytes(receive.peer, receive.blocks),
+        let bytes = messages.bytes(receive.peer, receive.blocks);
+        let combining = match step.combines {
+            true => client.copy_rate.time_for(Bytes(bytes)).0,
             false => 0,
         };
-        let combining = client.copy_rate.time_for(Bytes(combined)).0;
-        member.received = Some(context.now + client.mpi_overhead.0 + combining);
+        let copy = team.eager_copy_time(member.rank, bytes);
+        member.received = Some(context.now + client.mpi_overhead.0 + copy + combining);
         self.end_round_if_complete(local, context);
     }
 
     /// Ends the current round when its message has left and the one to this node has been taken in.
     fn end_round_if_complete(&mut self, local: u16, context: &mut GroupContext<'_>) {
-        let id = self.team.id;
+        let team = self.team.clone();
         let member = self.member(local);
+        let Some((spec, _)) = &member.operation else { unreachable!("no operation") };
+        let more = team.round_time(member.rank, spec.operation);
         if let (Some(sent), Some(received)) = (member.sent, member.received) {
-            schedule(sent.max(received), MpiEventKind::EndRound, local, id, context);
+            schedule(sent.max(received) + more, MpiEventKind::EndRound, local, team.id, context);
         }
     }
 

@@ -6,7 +6,8 @@
 //! each round a leader spends the MPI overhead to send, its message crosses the network, and it
 //! spends the overhead once more to receive, and the time to combine vectors. It begins the next
 //! round when its own message has left, as far as the rate of its link permits, and the other's has
-//! arrived. Short messages are sent eagerly, long ones by rendezvous.
+//! arrived, and a time for the round itself has passed. Short messages are sent eagerly, and copied at
+//! both ends; long ones go by rendezvous.
 
 mod members;
 mod tag;

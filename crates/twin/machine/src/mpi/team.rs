@@ -123,6 +123,23 @@ impl Team {
         bytes == 0 || bytes.saturating_add(client.mpi_envelope.0) <= client.eager_limit.0
     }
 
+    /// Time in which a process copies the data of an eager message between the program's buffer and the
+    /// library's, once at either end; a message by rendezvous is moved without copies.
+    pub fn eager_copy_time(&self, index: u32, bytes: u64) -> u64 {
+        match self.is_eager(bytes) {
+            true => self.client(index).copy_rate.time_for(Bytes(bytes)).0,
+            false => 0,
+        }
+    }
+
+    /// Time that a round of an operation takes a process beyond the messages, ps.
+    pub fn round_time(&self, index: u32, operation: Operation) -> u64 {
+        match operation.is_point_to_point() {
+            true => 0,
+            false => self.client(index).collective_round.0,
+        }
+    }
+
     /// Time in which a node's link carries a message.
     pub fn link_time(&self, wire_bytes: u64) -> Time {
         self.node_link.time_for(Bytes(wire_bytes))

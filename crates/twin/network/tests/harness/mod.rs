@@ -109,6 +109,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             requests_in_flight: 1,
             control_message: Bytes(128),
             mpi_overhead: Time(0),
+            collective_round: Time(0),
             shared_memory_latency: Time(0),
             mpi_envelope: Bytes(1),
             eager_limit: Bytes(8192),

@@ -114,6 +114,33 @@ fn status_names_nodes_with_full_disks() {
 }
 
 #[test]
+fn status_names_damaged_data() {
+    let damaged = |instance| DamagedObject { instance, ino: 17, offset: 65_536 };
+    let mut status = example();
+    status.activity = vec![HostActivity {
+        host: "bb2".to_owned(),
+        store: Some(StoreReport {
+            damaged_objects: 5,
+            damaged: vec![damaged(2), damaged(0x1f)],
+            ..StoreReport::default()
+        }),
+        ..HostActivity::default()
+    }];
+    let mut text = String::new();
+    add_nodes(&mut text, &status);
+    assert!(
+        text.ends_with(
+            "\
+bb2: instance dbs: inode 17 is damaged from byte 65536 of its object on
+bb2: instance 1f: inode 17 is damaged from byte 65536 of its object on
+bb2: 3 more damaged objects: see its log
+"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
 fn status_of_embedded_pool_with_interrupted_job() {
     let expected = "\
 pool          size   in use     free   granule

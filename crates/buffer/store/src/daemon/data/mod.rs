@@ -11,6 +11,7 @@ mod write;
 pub use fences::{DataSlots, Fence, FenceEpoch};
 pub use open_objects::OpenObjects;
 
+use super::charged_use::ChargedConnection;
 use super::clock::Clock;
 use super::counters::{RequestKind, StoreCounters};
 use crate::context::Traffic;
@@ -31,6 +32,8 @@ pub struct DataContext<'a> {
     pub counters: &'a StoreCounters,
     /// Counters of the session.
     pub traffic: &'a Traffic,
+    /// The user who is charged; `None`: no rate is limited.
+    pub charged: Option<&'a ChargedConnection>,
     pub clock: Clock,
     pub fence: &'a Arc<Fence>,
     /// Time without a request after which the connection is closed.
@@ -76,7 +79,16 @@ pub fn serve_data_connection(
         counters.received.add(incoming.bytes);
         let (kind, begun) = (RequestKind::of(&incoming.call.request), incoming.begun);
         let payload = incoming.payload as u64;
+        let wanted = incoming.wanted_bytes();
+        if let Some(charged) = context.charged
+            && !charged.take(wanted.max(payload), context.fence, input.receiver.stream())?
+        {
+            return Ok(());
+        }
         let answer = connection.handle_call(&mut input, incoming)?;
+        if let Some(charged) = context.charged {
+            charged.give_back(wanted.saturating_sub(answer.read_bytes));
+        }
         counters.sent.add(answer.sent_bytes);
         counters.count_request(kind, begun.elapsed(), answer.failed);
         let written = if answer.failed { 0 } else { payload };
@@ -102,6 +114,18 @@ struct IncomingCall {
     bytes: u64,
     /// Time at which it began to arrive.
     begun: Instant,
+}
+
+impl IncomingCall {
+    /// Bytes that a read asks for.
+    fn wanted_bytes(&self) -> u64 {
+        match self.call.request {
+            Request::Data(DataRequest::Read { length, .. }) => {
+                u64::from(length).min(MAX_DATA as u64)
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// Statistics of an answered request.

@@ -170,8 +170,7 @@ impl OpenObject {
         if let Some(offset) = damage
             && objects.valid_checksums(file)?.as_ref() == Some(checksums)
         {
-            let ObjectId { instance, ino } = self.object;
-            tracing::error!(%instance, %ino, offset, "checksum mismatch: data at rest are damaged");
+            objects.damaged().note_mismatch(self.object, offset);
             return Err(Errno::EIO);
         }
         Ok(())

@@ -59,6 +59,7 @@ impl Flash {
                 objects: &objects,
                 counters: &StoreCounters::default(),
                 traffic: &Traffic::default(),
+                charged: None,
                 clock: Clock::start(),
                 idle_timeout: Duration::from_secs(60),
             };

@@ -1,16 +1,19 @@
 //! Checksums of objects on disk, and the record of their durable generations.
 
-use super::DiskObjects;
+use super::{DiskObjects, FOLDERS, folder_name};
 use crate::objects::block_checksums::BlockChecksums;
 use crate::objects::checksum::{self, ObjectFile, ScrubVerdict};
 use crate::objects::checksum_validity::{WATERMARK_FILE, Watermarks};
 use crate::objects::io_throttle::IoThrottle;
-use crate::objects::{ChecksumOutcome, ObjectId};
-use forebay_protocol::Errno;
+use crate::objects::{ChecksumOutcome, DamagedObjects, ObjectId};
+use forebay_protocol::{Errno, Ino, InstanceId};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
+
+/// File beside the directory of the objects with the time of the last scrub of all of them.
+const SCRUB_FILE: &str = "last_scrub";
 
 /// Failure to record a checksum generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +38,54 @@ impl DiskObjects {
         Ok(checksum::store_checksums(&file, validity, yields, stop)?)
     }
 
-    /// Compare an object with its checksums. Also returns its length in bytes.
+    /// Compare an object on the device with its checksums. Also returns its length in bytes.
     pub fn scrub_object(
         &self,
         id: ObjectId,
+        throttle: &mut IoThrottle,
         stop: &AtomicBool,
     ) -> Result<(ScrubVerdict, u64), Errno> {
         let file = self.open_for_scan(id)?;
-        let verdict = checksum::scrub_file(&file, &self.validity, stop)?;
+        let verdict = checksum::scrub_file(&file, &self.validity, throttle, stop)?;
         Ok((verdict, file.metadata()?.len()))
+    }
+
+    /// The objects in one of the [`FOLDERS`] of an instance, while others are created and removed.
+    pub fn list_folder(&self, id: InstanceId, number: u64) -> Result<Vec<Ino>, Errno> {
+        assert!(number < FOLDERS);
+        let folder = self.instance_path(id).join(folder_name(Ino(number)));
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let name = entry?.file_name();
+            let ino = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
+            found.extend(ino.map(Ino));
+        }
+        Ok(found)
+    }
+
+    /// A throttle for a scrub of at most this many bytes per second.
+    pub fn scrub_throttle(&self, bytes_per_second: u64) -> IoThrottle {
+        IoThrottle::with_rate(&*self.root_dir, bytes_per_second)
+    }
+
+    /// The objects that are known to be damaged.
+    pub fn damaged(&self) -> &DamagedObjects {
+        &self.damaged
+    }
+
+    /// The time in seconds since 1970 at which [`note_scrubbed`](DiskObjects::note_scrubbed) was called
+    /// last, perhaps before a restart.
+    pub fn last_scrubbed(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.root.with_file_name(SCRUB_FILE)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// All objects were scrubbed at this time. It is not made durable: too early a scrub does no harm.
+    pub fn note_scrubbed(&self, seconds: u64) -> io::Result<()> {
+        let path = self.root.with_file_name(SCRUB_FILE);
+        let new = path.with_extension("new");
+        std::fs::write(&new, format!("{seconds}\n"))?;
+        std::fs::rename(&new, &path)
     }
 
     /// The valid checksums of an open object, if it has any.

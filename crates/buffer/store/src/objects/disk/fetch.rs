@@ -45,10 +45,7 @@ impl DiskObjects {
         let damage =
             self.valid_checksums(&file)?.and_then(|checksums| checksums.first_damage(0, &data));
         if let Some(offset) = damage {
-            tracing::error!(
-                instance = %id.instance, ino = %id.ino, offset,
-                "checksum mismatch: data at rest are damaged"
-            );
+            self.damaged.note_mismatch(id, offset);
             return Err(Errno::EIO);
         }
         let now = read_stat()?;

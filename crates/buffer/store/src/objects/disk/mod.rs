@@ -9,7 +9,7 @@ use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
 use super::removal::RemovalQueue;
-use super::{ObjectId, Objects, Times};
+use super::{DamagedObjects, ObjectId, Objects, Times};
 use forebay_net::extents::next_extent;
 use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Subdirectories per instance.
-const FOLDERS: u64 = 64;
+pub const FOLDERS: u64 = 64;
 /// Unit of `st_blocks`, whatever the file system's block size is.
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -43,6 +43,7 @@ pub struct DiskObjects {
     instance_dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
     validity: Arc<ChecksumValidity>,
     removal_queue: Arc<RemovalQueue>,
+    damaged: Arc<DamagedObjects>,
 }
 
 impl DiskObjects {
@@ -58,6 +59,7 @@ impl DiskObjects {
             instance_dirs: Arc::default(),
             validity: Arc::new(validity),
             removal_queue: Arc::new(RemovalQueue::scan(root)?),
+            damaged: Arc::default(),
         })
     }
 
@@ -164,6 +166,7 @@ impl Objects for DiskObjects {
 
     fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
         self.instance_dirs.lock().remove(&id);
+        self.damaged.clear_instance(id);
         Ok(self.removal_queue.enqueue(id, &self.instance_path(id))?)
     }
 
@@ -291,6 +294,7 @@ impl Objects for DiskObjects {
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
+        self.damaged.clear(id);
         let dir = self.instance_dir(id.instance)?;
         match unlinkat(&*dir, object_path(id.ino), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),

@@ -48,6 +48,7 @@ impl<O: Objects> Volume<O> {
                 self.names().get(*parent)?.dir()?.get(name)
             }
             NameRequest::Create { .. }
+            | NameRequest::CreateUnnamed { .. }
             | NameRequest::Lookup { .. }
             | NameRequest::ReadLink { .. }
             | NameRequest::ReadDir { .. }

@@ -93,7 +93,9 @@ impl<O: Objects> Volume<O> {
             // The handle may have to be opened again.
             (
                 Request::File(FileRequest::Open { open, .. })
-                | Request::Name(NameRequest::Create { open, .. }),
+                | Request::Name(
+                    NameRequest::Create { open, .. } | NameRequest::CreateUnnamed { open, .. },
+                ),
                 Some(SlotResult::Opened(ino, _)),
             ) => changes(open).then_some(ino),
             (_, Some(_)) => None,

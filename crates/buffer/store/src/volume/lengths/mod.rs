@@ -6,8 +6,9 @@
 
 mod settle;
 
+use crate::namespace::PieceNodes;
 use forebay_protocol::{Ino, Timestamp};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Files whose lengths are settled at a time.
 const MAX_SETTLING: usize = 8192;
@@ -19,6 +20,8 @@ pub const NEVER: Timestamp = Timestamp { secs: 0, nanos: 0 };
 #[derive(Debug, Default)]
 pub struct Lengths {
     unsettled: BTreeSet<Ino>,
+    /// Files that are being extended to more nodes: those before, and the number of the record.
+    extensions: BTreeMap<Ino, (PieceNodes, u64)>,
 }
 
 impl Lengths {
@@ -35,6 +38,25 @@ impl Lengths {
     /// Whether any length is to be settled.
     pub fn any_unsettled(&self) -> bool {
         !self.unsettled.is_empty()
+    }
+
+    /// A file is extended to more nodes by this log record.
+    fn note_extension(&mut self, ino: Ino, before: PieceNodes, record: u64) {
+        let (_, last) = self.extensions.entry(ino).or_insert((before, record));
+        assert!(*last <= record, "records are numbered in order");
+        *last = record;
+    }
+
+    /// The nodes before an extension of a file, and its record.
+    pub fn extension(&self, ino: Ino) -> Option<(PieceNodes, u64)> {
+        self.extensions.get(&ino).copied()
+    }
+
+    /// The records up to this one are durable.
+    pub fn forget_extension(&mut self, ino: Ino, durable: u64) {
+        if self.extension(ino).is_some_and(|(_, record)| record <= durable) {
+            self.extensions.remove(&ino);
+        }
     }
 
     /// The files to settle next, without those that are `busy`.

@@ -50,6 +50,7 @@ impl<O: Objects> Volume<O> {
         };
         if arrival.restarted {
             self.pieces.check_again(from, &self.space);
+            self.confirmations.node_restarted(from);
         }
         if arrival.is_addressed && arrival.is_duplicate {
             return;
@@ -103,6 +104,10 @@ impl<O: Objects> Volume<O> {
             PeerPayload::ObjectSynced { sync, result } => {
                 self.piece_synced(node, (from, sync), result)
             }
+            PeerPayload::ConfirmHandles(handles) => self.confirm_handles(node, from, &handles),
+            PeerPayload::HandlesConfirmed { open, closed } => {
+                self.handles_confirmed(node, from, open, closed);
+            }
         }
     }
 
@@ -115,6 +120,7 @@ impl<O: Objects> Volume<O> {
             || !self.coordinator.is_empty()
             || self.lengths.any_unsettled()
             || self.pieces.any_pending()
+            || !self.confirmations.is_empty()
             || self.replacements.await_other_nodes(self.state.spec.placement.node)
             || !self.links.are_mutual(others)
     }
@@ -125,6 +131,7 @@ impl<O: Objects> Volume<O> {
         self.time_out_transactions(node);
         self.time_out_replacements(node);
         self.settle_lengths(node);
+        self.request_confirmations(node);
         for other in self.other_nodes() {
             if self.links.needs_greeting(other) {
                 self.send(node, other, PeerPayload::Probe);

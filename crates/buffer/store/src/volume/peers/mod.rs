@@ -91,6 +91,11 @@ impl Links {
         Some((link.peer, link.sent, if is_known { payload } else { PeerPayload::Probe }))
     }
 
+    /// The start of another node, as it counts them; 0 before its first message.
+    pub fn epoch_of(&self, node: NodeIndex) -> u64 {
+        self.0.get(&node).map_or(0, |link| link.peer.epoch)
+    }
+
     /// Whether a task of another node that resizes an object is new. Carried out again after its
     /// answer, it would undo later writes.
     pub fn is_new_resize(&mut self, from: NodeIndex, task: u64, oldest: u64) -> bool {

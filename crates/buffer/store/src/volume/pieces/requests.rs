@@ -1,41 +1,81 @@
 //! Pieces are opened, measured, resized, removed and checked.
 
-use crate::context::{Context, Handled, Outcome, Requester, VolumeAction};
+use crate::context::{Context, Handled, Origin, Outcome, Requester, VolumeAction};
+use crate::driver::Effect;
 use crate::log::LogSpace;
+use crate::namespace::PieceNodes;
 use crate::objects::Objects;
 use crate::volume::Volume;
 use crate::volume::checksums::PendingCall;
+use crate::volume::confirmations::{HomeHandle, MAX_BATCH};
 use crate::volume::files::require_space_to_open;
 use crate::volume::tasks::Goal;
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
 use forebay_protocol::peer::PeerPayload;
-use forebay_protocol::placement::{CAPABILITY_LIFETIME_S, Capability, ObjectInfo};
-use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply};
+use forebay_protocol::placement::{Capability, ObjectInfo};
+use forebay_protocol::{Errno, HandleId, Ino, NodeIndex, Reply, SessionId};
 
 impl<O: Objects> Volume<O> {
     /// A capability for the pieces of a file on other nodes, if there may be any.
     pub fn capability(
         &self,
         node: &Context<O>,
+        session: SessionId,
         ino: Ino,
-        mode: OpenMode,
+        (handle, mode): (HandleId, OpenMode),
     ) -> Result<Option<Capability>, Errno> {
-        if self.names().find(ino)?.length().is_none() {
+        let Some(length) = self.names().find(ino)?.length() else {
             return Ok(None);
-        }
-        let until = node.now.wall.secs.saturating_add(CAPABILITY_LIFETIME_S);
-        let secret = &self.state.spec.placement.secret;
-        Ok(Some(Capability::new(secret, self.id(), ino, mode.read, mode.write, until)))
+        };
+        let capability = Capability {
+            ino,
+            read: mode.read,
+            write: mode.write,
+            width: self.granted_width(node, ino, *length),
+            session,
+            handle,
+            uid: node.sessions.get(session)?.state.uid,
+            epoch: node.incarnation.epoch,
+            mac: [0; 32],
+        };
+        Ok(Some(capability.issue(&self.state.spec.placement.secret, self.id())))
     }
 
     pub fn renew_capability(
-        &self,
-        node: &Context<O>,
+        &mut self,
+        node: &mut Context<O>,
         requester: &Requester,
         id: HandleId,
+        position: u16,
     ) -> Handled<O> {
         let handle = self.handles.get(requester.origin.session, id)?;
-        let capability = self.capability(node, handle.ino, handle.mode)?;
+        let (ino, mode) = (handle.ino, handle.mode);
+        if mode.write {
+            self.extend_pieces(node, ino, position)?;
+        }
+        if let Some((_, record)) = self.lengths.extension(ino)
+            && !node.journal.is_durable(record)
+        {
+            let reply = VolumeAction::ReplyCapability(requester.origin, id);
+            self.when_durable(node, node.journal.last(), reply);
+            node.effects.push(Effect::SyncLog);
+            return Ok(Outcome::Deferred);
+        }
+        self.reply_capability(node, requester.origin.session, id)
+    }
+
+    /// The extension of a file to more nodes is durable.
+    pub fn extended(&mut self, node: &mut Context<O>, origin: &Origin, id: HandleId) {
+        if let Ok(handle) = self.handles.get(origin.session, id) {
+            self.lengths.forget_extension(handle.ino, node.journal.durable());
+        }
+        let handled = self.reply_capability(node, origin.session, id);
+        node.finish(origin.conn, origin.seq, handled);
+    }
+
+    fn reply_capability(&self, node: &Context<O>, session: SessionId, id: HandleId) -> Handled<O> {
+        let handle = self.handles.get(session, id)?;
+        let capability = self.capability(node, session, handle.ino, (id, handle.mode))?;
         capability
             .map(|capability| Outcome::Reply(Reply::Capability(capability)))
             .ok_or(Errno::EINVAL)
@@ -56,22 +96,95 @@ impl<O: Objects> Volume<O> {
         {
             return Err(Errno::EINVAL);
         }
-        capability.verify(&placement.secret, self.id(), node.now.wall.secs)?;
+        capability.verify(&placement.secret, self.id())?;
+        let session = node.sessions.get(requester.origin.session)?;
+        if session.state.uid != capability.uid && !session.is_trusted {
+            return Err(Errno::EACCES);
+        }
+        let home = HomeHandle {
+            node: ino.metadata_node(),
+            session: capability.session,
+            handle: capability.handle,
+        };
+        let known_epoch = self.links.epoch_of(home.node);
+        if capability.epoch < known_epoch || self.confirmations.is_refused(home) {
+            return Err(Errno::EKEYREJECTED);
+        }
         if (mode.read && !capability.read) || (mode.write && !capability.write) {
             return Err(Errno::EACCES);
         }
+        let position = placement.layout().position(ino, placement.node);
+        let may_create = position < capability.width;
+        if mode.write && !may_create {
+            return Err(Errno::EKEYREJECTED);
+        }
         if self.names().owns(ino) {
             self.names().find(ino)?;
+            self.handles.get(home.session, home.handle).map_err(|_| Errno::EKEYREJECTED)?;
         }
-        let passes_descriptor = mode.descriptor && requester.origin.passes_descriptors;
+        let passes_descriptor = mode.descriptor
+            && requester.origin.passes_descriptors
+            && (may_create || self.space.has_object(ino));
         if mode.write || passes_descriptor {
             self.ensure_object(node, ino)?;
         }
+        let local = (requester.origin.session, id);
+        let is_new = self.handles.get(local.0, local.1).is_err();
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
+        if is_new && !self.names().owns(ino) {
+            self.confirmations.insert(local, home, node.now.steady_ns);
+            self.account_memory(&mut node.memory);
+        }
         let open_object = || self.objects.open(self.object(ino), mode);
         let descriptor = passes_descriptor.then(open_object).transpose()?;
         let reply = Reply::Object(self.object_info(ino)?);
         Ok(Outcome::with_descriptor(reply, descriptor))
+    }
+
+    /// Ask metadata nodes which of the handles are open by which data objects are open here.
+    pub fn request_confirmations(&mut self, node: &mut Context<O>) {
+        for (home, handles) in self.confirmations.take_due(node.now.steady_ns) {
+            self.send(node, home, PeerPayload::ConfirmHandles(handles));
+        }
+    }
+
+    /// Another node asks which of these handles are open here.
+    pub fn confirm_handles(
+        &mut self,
+        node: &mut Context<O>,
+        from: NodeIndex,
+        handles: &[(SessionId, HandleId)],
+    ) {
+        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        for (session, handle) in handles.iter().copied().take(MAX_BATCH) {
+            match self.handles.get(session, handle) {
+                Ok(known) if !known.is_piece => open.push((session, handle)),
+                // Its client may open it again.
+                _ if node.sessions.is_returning(session) => {}
+                _ => closed.push((session, handle)),
+            }
+        }
+        self.send(node, from, PeerPayload::HandlesConfirmed { open, closed });
+    }
+
+    /// A metadata node has answered: close what depends on a handle that is closed there.
+    pub fn handles_confirmed(
+        &mut self,
+        node: &mut Context<O>,
+        from: NodeIndex,
+        open: Vec<(SessionId, HandleId)>,
+        closed: Vec<(SessionId, HandleId)>,
+    ) {
+        let home = |(session, handle)| HomeHandle { node: from, session, handle };
+        for handle in open {
+            self.confirmations.confirm(home(handle), node.now.steady_ns);
+        }
+        for handle in closed {
+            for (session, id) in self.confirmations.refuse(home(handle)) {
+                tracing::debug!(%session, "a data object is closed: its file is not open any more");
+                self.close(node, session, id);
+            }
+        }
     }
 
     /// Size, space and times of a data object here; `None` if there is none.
@@ -179,8 +292,8 @@ impl<O: Objects> Volume<O> {
 
     /// The removal of a file is durable: other nodes are to remove their pieces. If this node forgets
     /// that in a crash, they will find out when they check.
-    pub fn have_pieces_removed(&mut self, node: &mut Context<O>, ino: Ino) {
-        for other in self.other_nodes() {
+    pub fn have_pieces_removed(&mut self, node: &mut Context<O>, ino: Ino, pieces: PieceNodes) {
+        for other in self.other_nodes_with(ino, pieces) {
             self.pieces.remove_later(other, ino);
             self.send(node, other, PeerPayload::RemoveObjects(vec![ino]));
         }
@@ -197,7 +310,7 @@ impl<O: Objects> Volume<O> {
         let (existing, removed): (Vec<Ino>, Vec<Ino>) =
             own.partition(|ino| names.get(*ino).is_some());
         for ino in &existing {
-            self.note_piece(node, *ino);
+            self.note_piece(node, from, *ino);
         }
         if !removed.is_empty() {
             let last = node.journal.last();

@@ -9,7 +9,7 @@ use crate::state::SlotResult;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::placement::ObjectInfo;
-use forebay_protocol::{Ino, NodeIndex};
+use forebay_protocol::{HandleId, Ino, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time for which a request waits for all objects of a file, or for all participants of a
@@ -50,8 +50,8 @@ pub struct TaskRequest {
     pub change: Change,
     /// The result to record for the slot.
     pub result: SlotResult,
-    /// Set for an open that truncates the file.
-    pub open: Option<OpenMode>,
+    /// Set for an open that truncates the file: the handle and its mode.
+    pub open: Option<(HandleId, OpenMode)>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +118,12 @@ impl Tasks {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.waiting.insert(node);
         }
+    }
+
+    /// The nodes that have not answered.
+    pub fn waiting(&self, id: u64) -> Vec<NodeIndex> {
+        let task = self.tasks.get(&id);
+        task.into_iter().flat_map(|task| task.waiting.iter().copied()).collect()
     }
 
     fn has_request(&self, id: u64) -> bool {

@@ -8,6 +8,7 @@ use crate::objects::Objects;
 use crate::state::VolumeEvent;
 use crate::volume::Volume;
 use crate::volume::tx_locks::TxLockOwner;
+use forebay_protocol::message::Provisional;
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, NodeIndex, Reply};
@@ -25,10 +26,11 @@ impl<O: Objects> Volume<O> {
         request: Option<TaskRequest>,
     ) -> Result<u64, Errno> {
         let info = self.do_own_part(node, ino, goal)?;
+        let pieces = self.length(ino).ok_or(Errno::ESTALE)?.pieces;
         let id = self.tasks.add(Task {
             ino,
             goal,
-            waiting: self.other_nodes().collect(),
+            waiting: self.other_nodes_with(ino, pieces).collect(),
             objects: BTreeMap::from([(self.names().node(), info)]),
             request,
             since_ns: node.now.steady_ns,
@@ -46,12 +48,16 @@ impl<O: Objects> Volume<O> {
         }
     }
 
-    /// Ask all other nodes for their parts of a task.
+    /// Ask the other nodes with pieces for their parts of a task; it is over if there are none.
     pub fn query_all(&mut self, node: &mut Context<O>, id: u64) {
-        for other in self.other_nodes() {
+        let waiting = self.tasks.waiting(id);
+        for other in &waiting {
             if let Some(query) = self.tasks.query(id) {
-                self.send(node, other, query);
+                self.send(node, *other, query);
             }
+        }
+        if waiting.is_empty() {
+            self.finish_task(node, id);
         }
     }
 
@@ -126,12 +132,11 @@ impl<O: Objects> Volume<O> {
     }
 
     /// All nodes have done their parts of a task.
-    fn finish_task(&mut self, node: &mut Context<O>, id: u64) {
+    pub fn finish_task(&mut self, node: &mut Context<O>, id: u64) {
         let Some(mut task) = self.end_task(node, id) else {
             return;
         };
-        let nodes = usize::from(self.state.spec.placement.nodes);
-        assert_eq!(task.objects.len(), nodes, "the objects of all nodes");
+        assert!(task.waiting.is_empty(), "all nodes with pieces have answered");
         let handled = self.apply_task(node, &mut task);
         if let Some(request) = task.request {
             let origin = request.origin;
@@ -152,7 +157,8 @@ impl<O: Objects> Volume<O> {
         let latest = task.objects.values().flatten().map(|object| object.mtime);
         let latest = latest.max().unwrap_or_default();
         let mut attr = inode.attr(ino);
-        attr.provisional = Some(known.mtime_seen);
+        let width = known.pieces.width(self.state.spec.placement.nodes);
+        attr.provisional = Some(Provisional { mtime_seen: known.mtime_seen, width });
         attr.merge_objects(&self.state.spec.placement.layout(), std::mem::take(&mut task.objects));
         let is_settled = match task.goal {
             Goal::Times => known.known,
@@ -163,7 +169,7 @@ impl<O: Objects> Volume<O> {
             space: attr.blocks * 512,
             mtime_seen: known.mtime_seen.max(latest),
             known: is_settled,
-            may_have_pieces: true,
+            pieces: known.pieces,
         };
         let times = Some((attr.mtime, attr.ctime)).filter(|_| task.goal == Goal::Settle);
         let change = Change::SetLength { ino, length, times };
@@ -183,7 +189,7 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         self.log_change(node, &request.origin, request.change, request.result);
         match request.open {
-            Some(mode) => self.opened(node, &request.origin, ino, mode, false),
+            Some(opened) => self.opened(node, &request.origin, ino, opened, false),
             None => Ok(Outcome::Reply(Reply::Attr(self.attr(ino)?))),
         }
     }

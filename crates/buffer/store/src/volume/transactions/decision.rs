@@ -23,6 +23,15 @@ pub fn unlinked(changes: &[Change]) -> Vec<Ino> {
     inos
 }
 
+/// The inodes that get a name.
+pub fn linked(changes: &[Change]) -> Vec<Ino> {
+    let named = changes.iter().filter_map(|change| match change {
+        Change::AddName { ino, .. } => Some(*ino),
+        _ => None,
+    });
+    named.collect()
+}
+
 impl<O: Objects> Volume<O> {
     /// All participants are prepared: commit.
     pub fn decide(&mut self, node: &mut Context<O>, tx: TxId) {

@@ -1,6 +1,6 @@
 //! The participant's part of transactions.
 
-use super::decision::unlinked;
+use super::decision::{linked, unlinked};
 use crate::context::{Context, VolumeAction};
 use crate::driver::Effect;
 use crate::log::LogSpace;
@@ -117,10 +117,15 @@ impl<O: Objects> Volume<O> {
                 return;
             }
             let changes = prepared.rounds.iter().map(|round| &*round.changes);
-            let unlinked: Vec<_> = changes.flat_map(unlinked).collect();
+            let unlinked: Vec<_> = changes.clone().flat_map(unlinked).collect();
+            let linked: Vec<_> = changes.flat_map(linked).collect();
             let record = self.log(node, VolumeEvent::Resolve { tx, commit }, None);
             self.tx_locks.release(TxLockOwner::Transaction(tx));
             node.parked.note_unlocked(self.id());
+            // One without a name, which it has not got, may have been closed meanwhile.
+            for ino in linked {
+                self.drop_if_unused(node, ino);
+            }
             if commit {
                 self.participant.applied.insert(tx, record);
                 self.when_durable(node, record, VolumeAction::ReportDone(tx, from));

@@ -53,6 +53,7 @@ impl<O: Objects> Volume<O> {
             | NameRequest::ReadLink { .. }
             | NameRequest::ReadDir { .. }
             | NameRequest::Create { .. }
+            | NameRequest::CreateUnnamed { .. }
             | NameRequest::PutFile { .. } => None,
         };
         match &plan {

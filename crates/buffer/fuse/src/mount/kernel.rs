@@ -1,21 +1,21 @@
 //! The system call that mounts, for root.
 //!
-//! The FUSE library mounts with the type `fuse`. Then `mount -o remount` takes the source for the
-//! name of a program, and runs it. With the type `fuse.forebay` it runs `mount.fuse.forebay`.
+//! With the type `fuse`, `mount -o remount` would take the source for the name of a program, and run
+//! it. With a type such as `fuse.forebay` it runs `mount.fuse.forebay`.
 
-use super::{MountOptions, checks_in_kernel};
+use super::MountOptions;
+use crate::device;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const FILE_SYSTEM_TYPE: &str = "fuse.forebay";
 /// Time between the removal of an idle mount from the table and the end of its connection.
 const END_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -33,13 +33,14 @@ impl KernelMount {
     /// Mounts at `path`. Returns the FUSE device to be served, too.
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<(OwnedFd, KernelMount)> {
         let path = path.canonicalize()?;
-        let device = OwnedFd::from(File::options().read(true).write(true).open("/dev/fuse")?);
+        let device = device::open()?;
         let data = mount_data(&device, fs::metadata(&path)?.mode(), options);
         let data = CString::new(data).map_err(|_| io::ErrorKind::InvalidInput)?;
         let source =
-            CString::new(options.name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+            CString::new(options.source.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let kind = format!("fuse.{}", options.subtype);
         let target = CString::new(path.as_os_str().as_bytes())?;
-        mount(&source, &target, FILE_SYSTEM_TYPE, mount_flags(options), Some(data.as_c_str()))?;
+        mount(&source, &target, kind, mount_flags(options), Some(data.as_c_str()))?;
         let file_system = file_system_at(&path)?.ok_or(io::ErrorKind::NotFound)?;
         let own = device.try_clone()?;
         Ok((device, KernelMount { path, file_system, device: own }))
@@ -73,7 +74,7 @@ impl Drop for KernelMount {
 }
 
 /// Whether the kernel has ended the connection of a FUSE device, or does so before the timeout.
-fn has_ended(device: &OwnedFd, timeout: Timespec) -> io::Result<bool> {
+pub fn has_ended(device: &OwnedFd, timeout: Timespec) -> io::Result<bool> {
     loop {
         // Errors are always reported.
         let mut state = [PollFd::new(device, PollFlags::empty())];
@@ -99,7 +100,7 @@ fn mount_data(device: impl AsFd, mode: u32, options: &MountOptions) -> String {
     if options.allow_other {
         data.push_str(",allow_other");
     }
-    if checks_in_kernel(options) {
+    if options.default_permissions {
         data.push_str(",default_permissions");
     }
     data
@@ -155,7 +156,11 @@ mod tests {
     #[test]
     fn end_of_an_unmounted_mount_leaves_the_next_mount_at_its_path() {
         let directory = tempfile::tempdir().unwrap();
-        let options = MountOptions::default();
+        let options = MountOptions {
+            source: "test".into(),
+            subtype: "test".into(),
+            ..MountOptions::default()
+        };
         let (_, first) = KernelMount::new(directory.path(), &options).unwrap();
         unmount(&first.path, UnmountFlags::empty()).unwrap();
         let (_, second) = KernelMount::new(directory.path(), &options).unwrap();
