@@ -327,7 +327,8 @@ pub enum FileRequest {
         handles: Vec<HandleId>,
     },
     /// Issue a new capability for an open handle, on the file's metadata node. `position`: one for
-    /// writing is to include the node at this [position](Layout::position).
+    /// writing is to include the node at this
+    /// [position](forebay_policy::layout::Layout::position).
     RenewCapability {
         handle: HandleId,
         position: u16,
