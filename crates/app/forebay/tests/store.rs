@@ -174,5 +174,5 @@ fn directories_of_the_format_before_are_read_and_those_of_newer_releases_refused
     let verify = "#!/bin/sh\n#DW persistentdw name=dbs\n\
                   seq 1000 | cmp - $DW_PERSISTENT_STRIPED_dbs/link/numbers\n";
     run(home, verify);
-    assert_eq!(fs::read_to_string(&format).unwrap(), "2\n");
+    assert_eq!(fs::read_to_string(&format).unwrap(), "3\n");
 }
