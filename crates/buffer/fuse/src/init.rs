@@ -18,7 +18,7 @@ const DEFAULT_MAX_WRITE: u32 = 128 << 10;
 /// The largest write of all, in bytes: the number of its pages has 16 bits, and kernels allow less.
 const LARGEST_MAX_WRITE: u32 = 16 << 20;
 
-/// What the kernel offers, and what the file system chooses of that.
+/// The capabilities that the kernel offers, and those that the file system chooses.
 #[derive(Clone, Debug)]
 pub struct KernelConfig {
     capabilities: InitFlags,

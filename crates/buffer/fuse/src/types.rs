@@ -192,7 +192,7 @@ pub struct Lock {
 pub struct LockRequest {
     /// The open file.
     pub handle: FileHandle,
-    /// Who takes the lock.
+    /// The owner of the lock.
     pub owner: LockOwner,
     /// The lock.
     pub lock: Lock,

@@ -74,11 +74,12 @@ impl Requester {
         if provisional.is_empty() {
             return Ok(());
         }
-        let files: Vec<(Ino, u16)> =
+        // A listing can have several names of one file.
+        let files: BTreeMap<Ino, u16> =
             provisional.iter().map(|attr| (attr.ino, width_of(attr))).collect();
-        let mut objects = self.stat_objects(&files)?;
+        let objects = self.stat_objects(&files)?;
         for attr in provisional {
-            let own = objects.remove(&attr.ino).unwrap_or_default();
+            let own = objects.get(&attr.ino).cloned().unwrap_or_default();
             attr.merge_objects(&self.attachment.sessions.layout(), own);
         }
         Ok(())
@@ -93,13 +94,13 @@ impl Requester {
                 self.request(ino.metadata_node(), InodeRequest::GetAttr { ino })?.reply;
             width = width_of(&attr);
         }
-        let mut objects = self.stat_objects(&[(ino, width)])?;
+        let mut objects = self.stat_objects(&BTreeMap::from([(ino, width)]))?;
         Ok(objects.remove(&ino).unwrap_or_default())
     }
 
-    /// The data objects of files on their metadata nodes and on the first nodes of their rounds, as many as given;
-    /// one request to each node.
-    fn stat_objects(&self, files: &[(Ino, u16)]) -> Result<BTreeMap<Ino, Objects>, Errno> {
+    /// The data objects of files on their metadata nodes and on the first nodes of their rounds, as many
+    /// as given; one request to each node.
+    fn stat_objects(&self, files: &BTreeMap<Ino, u16>) -> Result<BTreeMap<Ino, Objects>, Errno> {
         let sessions = &self.attachment.sessions;
         let layout = sessions.layout();
         let mut by_node: BTreeMap<NodeIndex, Vec<Ino>> = BTreeMap::new();

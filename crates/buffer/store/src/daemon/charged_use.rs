@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a user may use at once after idle time, as a time at the full rate.
+/// The burst of a user after idle time, as a time at the full rate.
 const BURST: Duration = Duration::from_secs(1);
 /// Interval at which a delayed data connection looks whether it was closed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
