@@ -562,3 +562,18 @@ fn growing_file_is_extended_to_more_nodes() {
     let flashes: Vec<_> = (0..NODES).map(|node| temporary.dir(&format!("flash{node}"))).collect();
     wait_until("all objects are removed", || flashes.iter().all(|flash| object_bytes(flash) == 0));
 }
+
+#[test]
+fn all_names_of_an_open_file_have_its_length_in_a_listing() {
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, 3, 1 << 30);
+    let (writer, reader) = (attach(pool.nodes()), attach(pool.nodes()));
+    let opened = writer.create(Ino::ROOT, b"one", 0o644, true, REMOTE).unwrap();
+    writer.link(opened.attr.ino, Ino::ROOT, b"two").unwrap();
+    opened.file.write_all_at(&[7; 5000], 0).unwrap();
+    let page = reader.read_dir(Ino::ROOT, 0, 1 << 16, true).unwrap();
+    let attrs: Vec<_> = page.entries.iter().filter_map(|entry| entry.attr).collect();
+    assert_eq!(attrs.iter().map(|attr| attr.size).collect::<Vec<_>>(), [5000, 5000]);
+    assert_eq!(attrs[0].blocks, attrs[1].blocks);
+    assert_eq!(attrs[0].blocks, reader.get_attr(opened.attr.ino).unwrap().blocks);
+}
