@@ -218,9 +218,9 @@ fn answer(
             let space = node_spaces(config).find(|space| space.name == dataspace);
             let space = space.ok_or_else(|| format!("there is no dataspace {dataspace}"))?;
             let root = directories::of_workflow(space, &account, directory);
-            let identity = Identity::for_user(uid, gid).map(Arc::new);
+            let identity = Identity::for_user(uid, gid).map_err(|error| error.to_string())?;
             let files: Arc<dyn FileSystem> =
-                LocalFileSystem::open(std::slice::from_ref(&root), identity);
+                LocalFileSystem::open(std::slice::from_ref(&root), identity.map(Arc::new));
             Ok(as_reply(files.open_dir(&root).and_then(|dir| opened.add(Handle::Dir(dir)))))
         }
         NodeRequest::Access { handle, access } => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_stage::end::{DirHandle, FileKind, FileSystem, LocalFileSystem};
 use forebay_stage::{
-    Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions, StageRequest,
+    CannotActForUser, Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions, StageRequest,
     Verify, run_stage,
 };
 use forebay_workflow_script::{
@@ -80,14 +80,22 @@ impl Place {
 
 impl<'a> JobFiles<'a> {
     /// The files of a job.
-    pub fn new(config: &'a SiteConfig, plan: &'a Plan, account: &'a Account, job: u32) -> Self {
+    ///
+    /// # Errors
+    /// This process is neither root's nor the job's user's.
+    pub fn new(
+        config: &'a SiteConfig,
+        plan: &'a Plan,
+        account: &'a Account,
+        job: u32,
+    ) -> Result<Self, CannotActForUser> {
         let variables = Variables {
             home: account.home.clone(),
             user: account.name.clone(),
             job: job.to_string(),
         };
-        let identity = Identity::for_user(plan.uid, plan.gid).map(Arc::new);
-        JobFiles { config, plan, account, variables, identity }
+        let identity = Identity::for_user(plan.uid, plan.gid)?.map(Arc::new);
+        Ok(JobFiles { config, plan, account, variables, identity })
     }
 
     fn place(&self, location: &Location) -> Result<Place, String> {

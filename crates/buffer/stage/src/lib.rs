@@ -46,7 +46,7 @@ mod walk;
 mod worker;
 
 pub use apply_logs::apply_logs;
-pub use end::{Identity, Namespace};
+pub use end::{CannotActForUser, Identity, Namespace};
 pub use error::{Problem, StageError};
 pub use journal::{AppendFile, JournalHost, Os};
 pub use location::StageLocation;

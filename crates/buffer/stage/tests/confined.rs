@@ -107,7 +107,7 @@ fn user_permissions_apply_below_the_roots() {
     fs::create_dir_all(&pfs).unwrap();
     fs::write(pfs.join("file"), "f").unwrap();
     fs::set_permissions(home.path().join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
-    let who = Identity::for_user(12_345, 12_345).map(Arc::new);
+    let who = Identity::for_user(12_345, 12_345).unwrap().map(Arc::new);
     let as_root = LocalFileSystem::open(std::slice::from_ref(&pfs), None);
     assert_eq!(read(&as_root, &pfs.join("file")).unwrap(), b"f");
     let as_user = LocalFileSystem::open(std::slice::from_ref(&pfs), who);

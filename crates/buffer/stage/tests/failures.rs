@@ -87,7 +87,7 @@ fn stage_as_user_is_limited_to_the_users_permissions() {
     let sides = sides();
     fs::set_permissions(sides.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let user = sides.as_user(USER, USER);
-    let who = Identity::for_user(USER, USER).map(Arc::new);
+    let who = Identity::for_user(USER, USER).unwrap().map(Arc::new);
     assert!(who.is_some());
     let pfs = LocalFileSystem::open(&[], who);
     let outside = |path: &str| StageLocation::in_pfs(&pfs, sides.pfs.join(path));

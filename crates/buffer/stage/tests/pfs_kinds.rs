@@ -60,7 +60,7 @@ fn stage_out_of_a_user_is_bound_by_limits_that_root_may_exceed() {
     let mine = sides.pfs.join("mine");
     fs::create_dir(&mine).unwrap();
     std::os::unix::fs::chown(&mine, Some(USER), Some(USER)).unwrap();
-    let pfs = LocalFileSystem::open(&[], Identity::for_user(USER, USER).map(Arc::new));
+    let pfs = LocalFileSystem::open(&[], Identity::for_user(USER, USER).unwrap().map(Arc::new));
     sides.buffer.write("large", &noise(20 * MIB, 1));
     let target = |name: &str| StageLocation::in_pfs(&pfs, mine.join(name));
     let out = one(ItemKind::File, sides.inside("large"), target("large"));

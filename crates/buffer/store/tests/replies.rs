@@ -6,7 +6,7 @@ mod support;
 use forebay_protocol::message::{
     AdminRequest, Attach, CacheRecall, ClientHost, EVENT_SLOT, FileRequest, InodeRequest,
     InstanceSpec, LockRequest, NameRequest, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION,
-    RECOVERY_SLOT, SessionRequest, SessionToken, SetAttr,
+    RECOVERY_SLOT, SessionRequest, SessionToken, SetAttr, XattrMode,
 };
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
@@ -812,8 +812,23 @@ fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
 }
 
 #[test]
-fn request_waits_for_a_short_time_for_space_of_absent_clients() {
+fn request_waits_for_the_space_of_a_removed_file_until_the_leases_of_absent_clients_expire() {
     let (mut node, request) = full_after_restart(true);
+    assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
+    assert_eq!(replies_at(&mut node, at_second(59)), []);
+    let replies = replies_at(&mut node, at_second(61));
+    assert!(matches!(replies[..], [Reply::Attr(_)]), "{replies:?}");
+}
+
+#[test]
+fn request_that_must_not_take_long_waits_for_a_short_time_for_space_of_absent_clients() {
+    let (mut node, _) = full_after_restart(true);
+    let request = Request::Inode(InodeRequest::SetXattr {
+        ino: Ino::ROOT,
+        name: b"user.large".to_vec(),
+        value: vec![1; 32 << 10],
+        mode: XattrMode::Any,
+    });
     assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
     assert_eq!(replies_at(&mut node, at_second(2)), []);
     assert_eq!(node.next_deadline_ns(), Some(at_second(3).steady_ns));

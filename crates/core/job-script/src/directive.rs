@@ -274,6 +274,14 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// The path on the parallel file system; `None` if only the entries of its list name it.
+    pub fn pfs_path(&self) -> Option<&str> {
+        [&self.source, &self.destination].into_iter().find_map(|path| match path {
+            StagePath::Pfs(path) => Some(path.as_str()),
+            StagePath::Buffer(_) => None,
+        })
+    }
+
     /// The instance that the stage reads or writes; `None` if only the entries of its list name it.
     pub fn instance(&self) -> Option<&InstanceRef> {
         let end = match self.direction {

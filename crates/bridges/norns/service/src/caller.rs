@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_net::auth;
 use forebay_net::stream::Stream;
-use forebay_stage::Identity;
+use forebay_stage::{CannotActForUser, Identity};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of ancestors of a process that are looked at.
@@ -84,8 +84,12 @@ impl Caller {
 
 impl User {
     /// The identity with which files are accessed; `None` for that of the service.
-    pub fn identity(&self) -> Option<Arc<Identity>> {
-        Identity::with_groups(self.uid, self.gid, &self.groups).map(Arc::new)
+    ///
+    /// # Errors
+    /// The service is neither root's nor this user's.
+    pub fn identity(&self) -> Result<Option<Arc<Identity>>, CannotActForUser> {
+        let identity = Identity::with_groups(self.uid, self.gid, &self.groups)?;
+        Ok(identity.map(Arc::new))
     }
 }
 

@@ -114,7 +114,7 @@ fn open(ctx: &Context, task: &Task, resource: &Resource) -> Result<Opened, Errno
             let authorized = ctx.registry.lock().authorize_task(is_trusted, record.job, nsid);
             authorized.map_err(|_| Errno::ACCESS)?;
             let mount = ctx.mount_of(nsid).ok_or(Errno::NOENT)?;
-            let place = Place::local(&mount, path, record.user.identity())?;
+            let place = Place::local(&mount, path, record.user.identity()?)?;
             Ok(Opened { place, limits: Limits::Local(record.job, nsid.clone()) })
         }
         Resource::Remote { host, path: DataPath { nsid, path } } => {

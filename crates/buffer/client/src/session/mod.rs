@@ -43,7 +43,7 @@ use liveness::Probe;
 use lock_table::LockTable;
 use open_handles::OpenHandle;
 use parking_lot::Mutex;
-use request_kinds::{changes_metadata, may_take_long};
+use request_kinds::changes_metadata;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -337,7 +337,7 @@ impl Session {
                 if !std::mem::take(&mut is_sent) {
                     connection.send(&call, &[])?;
                 }
-                if may_take_long(&call.request) {
+                if call.request.may_take_long() {
                     self.await_slow_reply(&connection)?;
                 }
                 let response = connection.receive(call.seq, &mut [])?;

@@ -1,22 +1,7 @@
 //! Properties of requests that decide how a session sends them.
 
 use forebay_protocol::Request;
-use forebay_protocol::message::{AdminRequest, FileRequest, NameRequest, PathOperation};
-
-/// Whether the reply to a request may take any time although the daemon works: it waits for a device
-/// or for other clients.
-pub(super) fn may_take_long(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::File(
-            FileRequest::Sync { .. }
-                | FileRequest::SyncMetadata { .. }
-                | FileRequest::AppendLock { .. }
-                | FileRequest::Allocate { .. }
-        ) | Request::Name(NameRequest::Rename { .. }) // may sync the file first
-            | Request::Admin(AdminRequest::ScrubInstance { .. }) // reads all data first
-    )
-}
+use forebay_protocol::message::{FileRequest, PathOperation};
 
 /// Whether a request changes names or attributes.
 pub(super) fn changes_metadata(request: &Request) -> bool {
@@ -37,20 +22,5 @@ pub(super) fn changes_metadata(request: &Request) -> bool {
         | Request::Lock(_)
         | Request::Data(_)
         | Request::Peer(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_protocol::InstanceId;
-    use forebay_protocol::message::InodeRequest;
-
-    #[test]
-    fn requests_that_read_or_sync_data_may_take_long() {
-        let id = InstanceId(1);
-        assert!(may_take_long(&AdminRequest::ScrubInstance { id }.into()));
-        assert!(!may_take_long(&InodeRequest::StatFs.into()));
-        assert!(!may_take_long(&AdminRequest::RemoveInstance { id, force: false }.into()));
     }
 }

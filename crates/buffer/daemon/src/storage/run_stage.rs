@@ -78,7 +78,12 @@ impl<'a> Ends<'a> {
         pfs: Option<&Arc<dyn FileSystem>>,
     ) -> Result<Ends<'a>, Problem> {
         let Owner { uid, gid } = plan.owner;
-        let identity = Identity::for_user(uid, gid).map(Arc::new);
+        let identity = Identity::for_user(uid, gid).map_err(|error| Problem {
+            path: PathBuf::from(plan.directive.pfs_path().unwrap_or_default()),
+            reason: format!("the storage daemon cannot stage for the job's user: {error}"),
+            code: Errno::EPERM.0,
+        })?;
+        let identity = identity.map(Arc::new);
         let fs = match identity {
             None => attached,
             Some(_) => attached.on_behalf_of(Credentials {

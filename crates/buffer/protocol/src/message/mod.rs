@@ -4,6 +4,7 @@
 //! most one request in flight, numbered 1, 2, 3, … by [`Call::seq`]. A daemon stores the reply to the
 //! last change of each slot durably, so that a retransmitted request is answered but not repeated.
 
+mod duration;
 pub(crate) mod file;
 mod inodes;
 mod instance;

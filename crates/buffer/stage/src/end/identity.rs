@@ -1,6 +1,7 @@
 //! Accessing files with the permissions of another user.
 
 use std::cell::Cell;
+use std::fmt;
 
 use nix::unistd::User;
 use rustix::io::Errno;
@@ -23,25 +24,44 @@ impl Identity {
         self.uid.as_raw()
     }
 
-    /// The identity of user `uid` with group `gid` and the groups of the user database. `None` if
-    /// this process runs as that user, or may not act for others.
-    pub fn for_user(uid: u32, gid: u32) -> Option<Identity> {
-        Identity::new(uid, gid, || groups_of(uid, gid))
+    /// The identity of user `uid` with group `gid` and the groups of the user database. `None` if it
+    /// is that of this process.
+    ///
+    /// # Errors
+    /// This process is neither root's nor that user's.
+    pub fn for_user(uid: u32, gid: u32) -> Result<Option<Identity>, CannotActForUser> {
+        Identity::new(rustix::process::geteuid(), uid, gid, || groups_of(uid, gid))
     }
 
     /// As [`for_user`](Identity::for_user), with these supplementary groups.
-    pub fn with_groups(uid: u32, gid: u32, groups: &[u32]) -> Option<Identity> {
-        Identity::new(uid, gid, || groups.iter().map(|group| Gid::from_raw(*group)).collect())
+    ///
+    /// # Errors
+    /// As for [`for_user`](Identity::for_user).
+    pub fn with_groups(
+        uid: u32,
+        gid: u32,
+        groups: &[u32],
+    ) -> Result<Option<Identity>, CannotActForUser> {
+        let groups = || groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        Identity::new(rustix::process::geteuid(), uid, gid, groups)
     }
 
-    fn new(uid: u32, gid: u32, groups: impl FnOnce() -> Vec<Gid>) -> Option<Identity> {
-        let own = rustix::process::geteuid();
-        if !own.is_root() || uid == 0 {
-            return None;
+    fn new(
+        own: Uid,
+        uid: u32,
+        gid: u32,
+        groups: impl FnOnce() -> Vec<Gid>,
+    ) -> Result<Option<Identity>, CannotActForUser> {
+        if own.as_raw() == uid {
+            return Ok(None);
+        }
+        if !own.is_root() {
+            return Err(CannotActForUser { own: own.as_raw(), user: uid });
         }
         let own =
             (own, rustix::process::getegid(), rustix::process::getgroups().unwrap_or_default());
-        Some(Identity { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), groups: groups(), own })
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        Ok(Some(Identity { uid, gid, groups: groups(), own }))
     }
 
     /// This thread accesses files with this identity until the guard is dropped. It is bound by
@@ -58,6 +78,32 @@ impl Identity {
         let entered = Entered(self);
         set_fs_ids(self.uid, self.gid)?;
         Ok(entered)
+    }
+}
+
+/// A process that is not root's is asked to access files for another user. It would do so with its
+/// own permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotActForUser {
+    own: u32,
+    user: u32,
+}
+
+impl fmt::Display for CannotActForUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CannotActForUser { own, user } = self;
+        write!(
+            f,
+            "this process runs as user {own} and cannot access files as user {user}: run it as root"
+        )
+    }
+}
+
+impl std::error::Error for CannotActForUser {}
+
+impl From<CannotActForUser> for Errno {
+    fn from(_: CannotActForUser) -> Errno {
+        Errno::PERM
     }
 }
 
@@ -112,5 +158,27 @@ fn groups_of(uid: u32, gid: u32) -> Vec<Gid> {
     match groups {
         Some(groups) => groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect(),
         None => vec![Gid::from_raw(gid)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The identity that a process of user `own` gets for `uid`.
+    fn for_user(own: u32, uid: u32) -> Result<Option<Identity>, CannotActForUser> {
+        Identity::new(Uid::from_raw(own), uid, uid, Vec::new)
+    }
+
+    #[test]
+    fn only_root_acts_for_other_users() {
+        assert_eq!(for_user(1000, 1000), Ok(None));
+        assert_eq!(for_user(0, 0), Ok(None));
+        assert_eq!(for_user(0, 1000).unwrap().unwrap().uid(), 1000);
+        for other in [0, 1001] {
+            let refused = for_user(1000, other).unwrap_err();
+            let expected = format!("runs as user 1000 and cannot access files as user {other}");
+            assert!(refused.to_string().contains(&expected), "{refused}");
+        }
     }
 }

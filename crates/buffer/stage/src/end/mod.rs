@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use file_system::LocalFileSystem;
-pub use identity::Identity;
+pub use identity::{CannotActForUser, Identity};
 pub use instance::Namespace;
 pub(crate) use instance_path::{Found, mkdir_within, open_within};
 

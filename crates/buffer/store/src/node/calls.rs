@@ -13,7 +13,8 @@ use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
 
 /// Time for which a request waits for space that only absent clients may have in use; then it fails with
-/// `ENOSPC`. Clients take a call without a reply for a failure of the daemon in the end.
+/// `ENOSPC`. Clients take one that is not among those that [may take long](Request::may_take_long) and has
+/// no reply for a failure of the daemon in the end.
 const SPACE_TIMEOUT_NS: u64 = 3_000_000_000;
 
 impl<O: Objects + Clone> Node<O> {
@@ -157,7 +158,12 @@ impl<O: Objects + Clone> Node<O> {
         let call = Call { request: target.unwrap_or(call.request), ..call };
         // Space that only sessions from before this start may have in use may become free soon.
         let attempts = self.context.current_attempts();
-        let retry_at_ns = attempts.end_ns(SPACE_TIMEOUT_NS);
+        let timeout_ns = match call.request.may_take_long() {
+            // Until the leases of all absent clients have expired.
+            true => self.context.limits.lease_ns.saturating_add(SPACE_TIMEOUT_NS),
+            false => SPACE_TIMEOUT_NS,
+        };
+        let retry_at_ns = attempts.end_ns(timeout_ns);
         let may_wait =
             self.context.now.steady_ns < retry_at_ns && volume.awaits_orphans(&self.context);
         let to_repeat = may_wait.then(|| call.clone());

@@ -2,6 +2,7 @@
 
 mod checksums;
 mod fetch;
+mod listing;
 
 pub use checksums::RecordChecksumsError;
 
@@ -24,12 +25,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Subdirectories per instance.
 pub const FOLDERS: u64 = 64;
+
 /// Unit of `st_blocks`, whatever the file system's block size is.
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -175,20 +177,7 @@ impl Objects for DiskObjects {
     }
 
     fn list_objects(&self, id: InstanceId) -> Result<Vec<(Ino, u64)>, Errno> {
-        let mut found = Vec::new();
-        for number in 0..FOLDERS {
-            let folder = self.instance_path(id).join(folder_name(Ino(number)));
-            for entry in std::fs::read_dir(folder)? {
-                let entry = entry?;
-                let name = entry.file_name();
-                let ino = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-                if let Some(ino) = ino {
-                    let space = entry.metadata()?.blocks() * STAT_BLOCK_BYTES;
-                    found.push((Ino(ino), space));
-                }
-            }
-        }
-        Ok(found)
+        Ok(listing::list_objects(&self.instance_path(id))?)
     }
 
     fn create(&mut self, id: ObjectId, (atime, mtime): Times) -> Result<(), Errno> {
