@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_stage::end::{DirHandle, FileKind, FileSystem, LocalFileSystem};
 use forebay_stage::{
-    CannotActForUser, Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions, StageRequest,
-    Verify, run_stage,
+    CannotActForUser, Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions,
+    StageRequest, Verify, run_stage,
 };
 use forebay_workflow_script::{
     FoundFile, Location, MAX_MAPPING_BYTES, Mapping, Stage, StageDirection, Variables,

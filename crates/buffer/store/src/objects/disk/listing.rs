@@ -2,9 +2,8 @@
 
 use super::{FOLDERS, STAT_BLOCK_BYTES, folder_name};
 use forebay_protocol::Ino;
-use std::fs::DirEntry;
 use std::io;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Folders that are read at the same time. The threads wait for the device, and flash reads several
@@ -39,17 +38,13 @@ pub(super) fn list_objects(instance: &Path) -> io::Result<Vec<(Ino, u64)>> {
 
 /// Adds the objects of a folder.
 fn list_folder(folder: &Path, found: &mut Vec<(Ino, u64)>) -> io::Result<()> {
-    let mut entries: Vec<(Ino, DirEntry)> = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let ino = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-        entries.extend(ino.map(|ino| (Ino(ino), entry)));
-    }
-    // The inodes of a file system lie in the order of their numbers, unlike its names.
-    entries.sort_unstable_by_key(|(_, entry)| entry.ino());
-    for (ino, entry) in entries {
-        found.push((ino, entry.metadata()?.blocks() * STAT_BLOCK_BYTES));
+        if let Some(ino) = ino {
+            found.push((Ino(ino), entry.metadata()?.blocks() * STAT_BLOCK_BYTES));
+        }
     }
     Ok(())
 }
