@@ -7,6 +7,9 @@
 # make soak   an hour of faults of every role on three hosts, with programs that verify what they have
 #             written: SOAK_MINUTES=3 is shorter, SOAK_SEED=N repeats faults; events are in
 #             target/soak.jsonl; needs root
+# make interoperation
+#             a pool of the last release (packaging/releases), built from the history, is upgraded daemon
+#             by daemon; needs root
 # make deb    a package for Debian and Ubuntu in target/deb, with units, manual pages and completions
 # make slurm-demo  a job with #DW lines under Slurm, on three hosts made of network namespaces;
 #             needs root
@@ -18,7 +21,7 @@
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run run-packets test soak bench deb slurm-demo
+.PHONY: build run run-packets test soak interoperation bench deb slurm-demo
 
 build:
 	scripts/setup.sh build
@@ -63,6 +66,11 @@ soak: export SOAK_EVENTS := $(SOAK_EVENTS)
 soak:
 	scripts/setup.sh test
 	cargo test --package forebay --test soak -- --nocapture
+
+interoperation:
+	scripts/setup.sh test
+	FOREBAY_RELEASE=$$(scripts/release.sh target/releases) \
+		cargo test --package forebay --test adjacent_release -- --nocapture
 
 slurm-demo: build
 	scripts/setup.sh slurm

@@ -14,10 +14,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use programs::forebayd;
 #[allow(unused_imports, reason = "each test uses some of them")]
 pub use programs::{
-    build, built_program, interception_library, is_older, program, workflow_plugin,
+    build, built_program, forebayd, interception_library, is_older, program, workflow_plugin,
 };
 
 /// User and group of a process.
@@ -232,7 +231,12 @@ impl Host {
 
     /// Starts `forebayd` on this host, as root.
     pub fn start_daemon(&self, arguments: &[&str]) -> Daemon {
-        let mut command = self.command((0, 0), forebayd().to_str().unwrap());
+        self.start_daemon_of(forebayd(), arguments)
+    }
+
+    /// Starts this `forebayd`, which may be that of another release, on this host, as root.
+    pub fn start_daemon_of(&self, forebayd: &Path, arguments: &[&str]) -> Daemon {
+        let mut command = self.command((0, 0), forebayd.to_str().unwrap());
         command.env("FOREBAY_LOG", "warn").args(arguments);
         self.start_logged(arguments[0], command)
     }

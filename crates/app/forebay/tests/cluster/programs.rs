@@ -57,7 +57,7 @@ pub fn build(targets: &[&str]) {
 }
 
 /// The daemons' program.
-pub(super) fn forebayd() -> &'static Path {
+pub fn forebayd() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| built_program("forebayd", "forebayd"))
 }

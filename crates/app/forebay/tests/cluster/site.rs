@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 
-use super::{Cluster, Daemon, Host, User, program, text_of, wait_until};
+use super::{Cluster, Daemon, Host, User, forebayd, program, text_of, wait_until};
 
 pub const ROOT: User = (0, 0);
 pub const USER: User = (41_000, 41_000);
@@ -35,6 +35,12 @@ impl Site {
 
     /// A pool with more entries in sections of its configuration.
     pub fn with_entries(entries: &[(&str, &str)]) -> Site {
+        Site::of_release(forebayd(), entries)
+    }
+
+    /// As [`with_entries`](Site::with_entries), with this `forebayd`, which may be that of another
+    /// release.
+    pub fn of_release(forebayd: &Path, entries: &[(&str, &str)]) -> Site {
         let mut cluster = Cluster::new(3);
         let socket = cluster.start_munged();
         let foreign_munged = cluster.start_munged();
@@ -49,10 +55,10 @@ impl Site {
         let file = configuration.to_str().unwrap();
         let hosts = &cluster.hosts;
         let start_on_each = |daemon: &str| -> Vec<Daemon> {
-            let start = |host: &Host| host.start_daemon(&[daemon, "--config", file]);
+            let start = |host: &Host| host.start_daemon_of(forebayd, &[daemon, "--config", file]);
             hosts.iter().map(start).collect()
         };
-        let controller = hosts[0].start_daemon(&["controller", "--config", file]);
+        let controller = hosts[0].start_daemon_of(forebayd, &["controller", "--config", file]);
         let site = Site {
             agents: start_on_each("agent"),
             storage: start_on_each("storage"),
