@@ -555,9 +555,12 @@ fn refused_pfs_paths_are_named_with_line_and_reason() {
     assert_eq!(refused("/lus/a/in", 3), "");
 }
 
-/// Numbers of running stages of two jobs that request five stages each of an instance on one node.
-/// The first job has this limit.
-fn running_stages(limit: Option<u32>, max_stages_per_node: usize) -> [usize; 2] {
+/// A pool of one node with two jobs that have requested five stages each of an instance. The first job
+/// has this limit.
+fn pool_with_stages(
+    limit: Option<u32>,
+    max_stages_per_node: usize,
+) -> ControllerHarness<SimStorage> {
     let settings = Settings { max_stages_per_node, ..Settings::default() };
     let mut pool = ControllerHarness::new(settings, SimStorage::new(1), 1);
     let text = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
@@ -581,6 +584,11 @@ fn running_stages(limit: Option<u32>, max_stages_per_node: usize) -> [usize; 2] 
             pool.request(ADA, Request::BeginStage { token: token(job), what }).unwrap();
         }
     }
+    pool
+}
+
+/// Numbers of running stages of both jobs.
+fn running_stages(pool: &ControllerHarness<SimStorage>) -> [usize; 2] {
     let stages = pool.controller.status().stages;
     ["one", "other"].map(|job| {
         let running = |stage: &&StageStatus| stage.state == StageState::Running;
@@ -590,13 +598,34 @@ fn running_stages(limit: Option<u32>, max_stages_per_node: usize) -> [usize; 2] 
 
 #[test]
 fn concurrent_stages_stay_within_session_and_node_limits() {
-    assert_eq!(running_stages(None, 4), [4, 0]);
-    assert_eq!(running_stages(Some(9), 2), [2, 0]);
-    assert_eq!(running_stages(None, 0), [0, 0]);
+    let running = |limit, max| running_stages(&pool_with_stages(limit, max));
+    assert_eq!(running(None, 4), [4, 0]);
+    assert_eq!(running(Some(9), 2), [2, 0]);
+    assert_eq!(running(None, 0), [0, 0]);
 }
 
 #[test]
 fn stage_limit_of_one_session_does_not_apply_to_others() {
-    assert_eq!(running_stages(Some(3), 4), [3, 1]);
-    assert_eq!(running_stages(Some(1), 9), [1, 5]);
+    let running = |limit, max| running_stages(&pool_with_stages(limit, max));
+    assert_eq!(running(Some(3), 4), [3, 1]);
+    assert_eq!(running(Some(1), 9), [1, 5]);
+}
+
+/// The directory of a stage does not respond.
+#[test]
+fn stages_without_progress_do_not_keep_movers_from_others_up_to_a_limit() {
+    let mut pool = pool_with_stages(Some(2), 2);
+    assert_eq!(running_stages(&pool), [2, 0]);
+    let stalled = |pool: &ControllerHarness<SimStorage>| {
+        pool.controller.status().stages.iter().filter(|stage| stage.stalled).count()
+    };
+    pool.advance_ms(50_000);
+    assert_eq!((running_stages(&pool), stalled(&pool)), ([2, 0], 0));
+    pool.advance_ms(15_000);
+    assert_eq!((running_stages(&pool), stalled(&pool)), ([2, 2], 2));
+    pool.advance_ms(65_000);
+    assert_eq!((running_stages(&pool), stalled(&pool)), ([2, 4], 4));
+    // Of six stalled movers none is counted, and the fifth stage is the last.
+    pool.advance_ms(300_000);
+    assert_eq!((running_stages(&pool), stalled(&pool)), ([2, 5], 7));
 }

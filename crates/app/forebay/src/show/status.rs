@@ -48,6 +48,7 @@ pub fn stage_state(stage: &StageStatus) -> &'static str {
     match &stage.state {
         StageState::Waiting => "waiting",
         StageState::Queued => "queued",
+        StageState::Running if stage.stalled => "no progress",
         StageState::Running => stage.progress.phase.words(),
         StageState::Cancelling => "stopping",
         StageState::Done => "done",

@@ -11,6 +11,7 @@ use super::objects::RequestProgress;
 use super::request::{Outcome, RequestEnvelope, RequestId};
 use super::sent_commands::SentCommands;
 use super::settings::Settings;
+use super::stalled_stages::StalledStages;
 use super::state::State;
 use super::waits::Waits;
 use crate::messages::{
@@ -71,6 +72,7 @@ pub struct Controller {
     pub(super) looks_at_all: bool,
     /// Time at which a request was last refused for lack of space.
     pub(super) short_of_space_at: Option<UnixMillis>,
+    pub(super) stalled_stages: StalledStages,
     /// Events that the driver has not taken.
     pub(super) notices: Vec<Notice>,
     /// Effects of the current step, except for records.
@@ -104,6 +106,7 @@ impl Controller {
             run_sessions: BTreeSet::new(),
             looks_at_all: true,
             short_of_space_at: None,
+            stalled_stages: StalledStages::default(),
             notices: Vec::new(),
             effects: Vec::new(),
         })

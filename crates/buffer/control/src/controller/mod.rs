@@ -43,6 +43,7 @@ mod setup;
 mod stage_scheduling;
 mod stage_table;
 mod staging;
+mod stalled_stages;
 mod state;
 mod status;
 mod step;

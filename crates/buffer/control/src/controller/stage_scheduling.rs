@@ -9,6 +9,7 @@ use forebay_policy::staging::{PendingStage, start_order};
 
 use super::machine::Controller;
 use super::objects::{StageRecord, StageState};
+use super::stalled_stages::counted_movers;
 use crate::messages::{InstanceId, SessionId, StageId};
 
 /// The pool counts as short of space for this long after a request was refused.
@@ -18,6 +19,8 @@ const SHORTAGE_MS: u64 = 60_000;
 #[derive(Default)]
 struct RunningStages {
     of_node: BTreeMap<NodeId, usize>,
+    /// Those without progress.
+    stalled_of_node: BTreeMap<NodeId, usize>,
     of_session: BTreeMap<(SessionId, InstanceId), u32>,
 }
 
@@ -26,10 +29,14 @@ impl Controller {
     pub(super) fn start_stages(&mut self) {
         let shortage = self.short_of_space_at;
         let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
-        let RunningStages { of_node, mut of_session } = self.running_stages();
+        self.stalled_stages.observe(&self.state.stages, self.now);
+        let RunningStages { of_node, stalled_of_node, mut of_session } = self.running_stages();
+        let max = self.settings.max_stages_per_node;
         for (node, queued) in self.queued_stages() {
-            let running = of_node.get(&node).copied().unwrap_or(0);
-            let mut free = self.settings.max_stages_per_node.saturating_sub(running);
+            let movers = |of_node: &BTreeMap<NodeId, usize>| of_node.get(&node).copied();
+            let (moving, stalled) = (movers(&of_node), movers(&stalled_of_node));
+            let running = counted_movers(moving.unwrap_or(0), stalled.unwrap_or(0), max);
+            let mut free = max.saturating_sub(running);
             for id in start_order(&queued, short_of_space) {
                 if free == 0 {
                     break;
@@ -54,10 +61,14 @@ impl Controller {
 
     fn running_stages(&self) -> RunningStages {
         let mut running = RunningStages::default();
-        for (_, stage) in self.state.stages.in_progress() {
+        for (id, stage) in self.state.stages.in_progress() {
             if let (true, Some(node)) = (stage.state.has_mover(), stage.node) {
                 let key = (stage.session, stage.instance);
-                *running.of_node.entry(node).or_default() += 1;
+                let of_node = match self.stalled_stages.contains(id, self.now) {
+                    true => &mut running.stalled_of_node,
+                    false => &mut running.of_node,
+                };
+                *of_node.entry(node).or_default() += 1;
                 *running.of_session.entry(key).or_default() += 1;
             }
         }

@@ -190,6 +190,9 @@ pub struct StageStatus {
     pub state: StageState,
     /// Progress.
     pub progress: StageProgress,
+    /// Whether it has a mover that has made no progress for a minute.
+    #[serde(default)]
+    pub stalled: bool,
 }
 
 /// Status of all objects, each kind by ascending id.
@@ -401,6 +404,7 @@ impl Controller {
             line: stage.directive.line,
             state: stage.state.clone(),
             progress: self.state.stages.progress(id, stage),
+            stalled: self.stalled_stages.contains(id, self.now),
         }
     }
 

@@ -50,6 +50,7 @@ fn example() -> Status {
             all_found: id > 0,
             ..StageProgress::default()
         },
+        stalled: false,
     };
     ControlStatus {
         usage: Vec::new(),
