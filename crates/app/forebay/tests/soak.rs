@@ -252,7 +252,7 @@ impl Soak {
     }
 
     /// Removes everything and finds nothing left.
-    fn end(mut self) {
+    fn end(&mut self) {
         let site = &self.site.site;
         expect_success(&site.forebay(0, USER, &["destroy-persistent", "kept"]));
         wait_until("all allocations are removed", || {
@@ -291,6 +291,20 @@ impl Soak {
         }
         eprintln!("\nmemory, KiB               first    last   limit");
         self.memory.print();
+    }
+}
+
+impl Drop for Soak {
+    /// After a failure: what is on the disks, which vanish with the hosts.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for host in 0..HOSTS {
+            let list = "df flash; df -i flash; du -ak flash | sort -n | tail -n 25";
+            let output = self.site.site.host(host).shell(ROOT, list);
+            eprintln!("--- disk of host {host}\n{}", text_of(&output));
+        }
     }
 }
 
