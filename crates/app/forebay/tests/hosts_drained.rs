@@ -31,7 +31,8 @@ fn drained_node_can_be_switched_off_for_good() {
     let create = ["create-persistent", "kept", "--capacity", "96MiB"];
     expect_success(&site.forebay(1, USER, &create));
     assert_eq!(site.nodes_of_instance("kept"), 3);
-    let sums = "cd $DW_PERSISTENT_STRIPED_kept; find . -type f -print0 | sort -z | xargs -0 sha256sum";
+    let sums =
+        "cd $DW_PERSISTENT_STRIPED_kept; find . -type f -print0 | sort -z | xargs -0 sha256sum";
     let write = format!(
         "cd $DW_PERSISTENT_STRIPED_kept; mkdir -p a/b\n\
          for n in 1 2 3 4 5 6 7 8 9; do head -c ${{n}}00000 /dev/urandom > a/b/f$n; done\n\
@@ -49,9 +50,7 @@ fn drained_node_can_be_switched_off_for_good() {
     assert!(drained.contains("n3 is drained: nothing is on it"), "{drained}");
     assert_eq!(site.nodes_of_instance("kept"), 2);
     assert_eq!(site.storage[2].stop(), 0);
-    wait_until("the node is offline", || {
-        (site.node("n3")?["online"] == false).then_some(())
-    });
+    wait_until("the node is offline", || (site.node("n3")?["online"] == false).then_some(()));
     let check = format!(
         "
          test \"$({sums})\" = \"$(cat {pfs}/before)\"\n\

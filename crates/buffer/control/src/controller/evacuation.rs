@@ -102,24 +102,24 @@ impl Controller {
         if let Some(reason) = replacement.and_then(|row| row.broken.clone()) {
             return self.postpone_evacuation(source, reason);
         }
+        let exists = storage.is_ready(evacuation.replacement);
+        let state = self.state.stages.get(evacuation.stage).map(|stage| stage.state.clone());
+        if exists && state == Some(StageState::Done) {
+            return self.switch_to_replacement(source, &evacuation);
+        }
         if let Some(reason) = self.silent_node(source, &evacuation) {
             return self.postpone_evacuation(source, reason);
         }
-        let state = self.state.stages.get(evacuation.stage).map(|stage| stage.state.clone());
-        let is_done = state == Some(StageState::Done);
-        if !is_done && !self.nodes_to_leave(evacuation.replacement).is_empty() {
-            return self
-                .cancel_evacuation(source, "a node to which it was to move is drained, too");
+        if !self.nodes_to_leave(evacuation.replacement).is_empty() {
+            let reason = "a node to which it was to move is drained, too";
+            return self.cancel_evacuation(source, reason);
         }
-        // Without clients, the old fragments do not change any more.
-        let ready = self.state.storage.is_ready(evacuation.replacement)
-            && self.unconfirmed_fences(source).is_empty();
         match state {
-            Some(StageState::Waiting) if ready => {
+            // Without clients, the old fragments do not change any more.
+            Some(StageState::Waiting) if exists && self.unconfirmed_fences(source).is_empty() => {
                 self.state.stages.queue(evacuation.stage, self.now);
             }
             Some(StageState::Waiting | StageState::Queued | StageState::Running) => {}
-            Some(StageState::Done) if ready => self.switch_to_replacement(source, &evacuation),
             Some(StageState::Failed(reason)) => self.copy_failed(source, &evacuation, reason),
             Some(StageState::Done | StageState::Cancelling | StageState::Cancelled) | None => {
                 self.postpone_evacuation(source, "the copy was stopped".to_owned());
