@@ -86,7 +86,7 @@ pub fn left_on_node(status: &Status, name: &str) -> String {
         let count = counted(fragments.into(), "instance");
         return format!("nothing new is allocated on {name}; {count} keep their data there\n");
     }
-    let left = || status.evacuations.iter().filter(|left| left.nodes.contains(&id));
+    let left = || status.evacuations.iter().filter(move |left| left.nodes.contains(&id));
     let moving = left()
         .filter(|left| !matches!(left.step, EvacuationStep::EndsWithJob | EvacuationStep::Leaving));
     let (count, sum) = moving
@@ -164,11 +164,11 @@ mod tests {
         assert_eq!(
             left_on_node(&example(), "bb1"),
             "\
-bb1 is being drained: 2 persistent instances with 2GiB there to move
-leaves  instance  state                  to        there
-bb1     42        ends with its job                 1GiB
-bb1     dbs       copying: 1MiB of 4MiB  bb0, bb2   1GiB
-bb1     data      waits                             1GiB
+bb1 is being drained: 2 persistent instances with 2.00 GiB there to move
+leaves  instance  state                          to           there
+bb1     42        ends with its job                        1.00 GiB
+bb1     dbs       copying: 1.00 MiB of 4.00 MiB  bb0, bb2  1.00 GiB
+bb1     data      waits                                    1.00 GiB
 42: job `42` has not ended
 43: waits to mount dbs until that has moved
 data: it is in use: by `41` on nid00001
@@ -184,7 +184,7 @@ data: it is in use: by `41` on nid00001
         let mut text = String::new();
         add_evacuations(&mut text, &example());
         assert!(text.starts_with("\nleaves  instance"), "{text}");
-        assert!(text.contains("dbs       copying: 1MiB of 4MiB"), "{text}");
+        assert!(text.contains("dbs       copying: 1.00 MiB of 4.00 MiB"), "{text}");
         let mut none = String::new();
         add_evacuations(&mut none, &Status::default());
         assert_eq!(none, "");
