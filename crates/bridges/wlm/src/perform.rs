@@ -199,7 +199,7 @@ impl Bridge {
     fn capacity(&self, job: &str) -> Result<Reply, WlmError> {
         let status = self.status()?;
         let session = self.existing_session(job, &status)?;
-        let instance = status.instances.iter().find(|instance| instance.session == session);
+        let instance = status.instance_of(session);
         Ok(Reply::Capacity {
             bytes: instance.map_or(Bytes::ZERO, |instance| instance.capacity),
             nodes: instance.map_or(0, |instance| instance.nodes.len() as u64),

@@ -7,6 +7,7 @@ use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
+use forebay_protocol::message::ClientHost;
 use forebay_protocol::{Errno, InstanceId};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
@@ -33,6 +34,9 @@ pub struct MountedInstance {
     munge_socket: Option<PathBuf>,
     /// Protection of data that daemons on other hosts must have.
     data_protection: Option<DataProtection>,
+    /// The mount: what is refused to it is refused to this process, too.
+    #[serde(default)]
+    client: Option<ClientHost>,
 }
 
 impl MountedInstance {
@@ -44,6 +48,7 @@ impl MountedInstance {
             munge: options.munge.is_some(),
             munge_socket: options.munge.as_ref().and_then(Munge::socket),
             data_protection: options.data_protection,
+            client: Some(options.client.clone()),
         }
     }
 
@@ -78,7 +83,9 @@ impl MountedInstance {
             return Err(Errno::EACCES);
         }
         let data_protection = self.data_protection;
-        Fs::attach(nodes, self.instance, ClientOptions { munge, key, data_protection, ..options })
+        let client = self.client.clone().unwrap_or_else(|| options.client.clone());
+        let options = ClientOptions { munge, key, data_protection, client, ..options };
+        Fs::attach(nodes, self.instance, options)
     }
 }
 

@@ -127,6 +127,20 @@ pub struct StagePlan {
     pub pfs_roots: Vec<String>,
     /// Whether the copies are read back from storage and compared.
     pub read_back: bool,
+    /// The instance all of whose data are to be copied to `instance`. The directive then is a
+    /// description only: a storage node of an older release fails it. Sent only to nodes whose
+    /// heartbeats say that they copy instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<CopySource>,
+}
+
+/// An instance that is copied to another one, as a mover needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopySource {
+    /// The instance.
+    pub instance: InstanceId,
+    /// Addresses of its storage daemons, in the order of its fragments.
+    pub addresses: Vec<String>,
 }
 
 /// A mount, as a compute node needs to know it.
@@ -280,6 +294,9 @@ pub enum StorageReport {
         written: Bytes,
         /// The latest state of the controller whose commands it has obeyed.
         obeyed: StateStamp,
+        /// Whether its movers copy instances ([`StagePlan::copy_of`]).
+        #[serde(default)]
+        copies_instances: bool,
     },
     /// The fragment can be used.
     FragmentReady(FragmentId),

@@ -121,7 +121,12 @@ fn requests_of_other_users_for_an_instance_are_denied() {
     let request = Request::Setup { token: token("8"), owner: ADA, creator: "x".into(), setup };
     assert_eq!(cause(pool.request(BOB, request)), Cause::Denied, "in the name of another user");
     assert_eq!(
-        cause(pool.request(BOB, Request::DrainNode { node: NodeId(0), drained: true })),
+        cause(
+            pool.request(
+                BOB,
+                Request::DrainNode { node: NodeId(0), drained: true, evacuate: false }
+            )
+        ),
         Cause::Denied
     );
     let paths = pool.controller.mount_variables("7", ADA).unwrap();
@@ -264,7 +269,8 @@ fn allocation_beyond_pool_capacity_is_refused() {
     let sizes = "(a granule is 1.00 GiB, which is 1.00 GiB and 0 B)";
     assert!(failure.reason.ends_with(sizes), "{failure}");
     pool.teardown(ADA, "1", false).unwrap();
-    pool.request(ROOT, Request::DrainNode { node: NodeId(0), drained: true }).unwrap();
+    pool.request(ROOT, Request::DrainNode { node: NodeId(0), drained: true, evacuate: false })
+        .unwrap();
     assert_eq!(cause(pool.setup(ADA, "3", all)), Cause::Full);
     pool.setup(ADA, "4", "#DW jobdw capacity=2nodes type=scratch access_mode=striped\n")
         .unwrap_err();

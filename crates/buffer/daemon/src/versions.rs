@@ -20,6 +20,8 @@ pub(crate) fn check_version(needed: u16, spoken: u16) -> Result<(), Failure> {
 pub(crate) fn version_of(request: &Request) -> u16 {
     match request {
         Request::EvictSessions { .. } | Request::ExtendPersistent { .. } => 10,
+        // An older controller would drain the node and move nothing.
+        Request::DrainNode { evacuate: true, .. } => 10,
         Request::CreatePersistent { spec, .. } if spec.lifetime_ms.is_some() => 10,
         _ => OLDEST_VERSION,
     }

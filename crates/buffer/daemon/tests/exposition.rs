@@ -16,6 +16,7 @@ fn metrics_mark_forgotten_nodes() {
         pool: "fast".to_owned(),
         online: !forgotten,
         drained: false,
+        evacuates: false,
         forgotten,
         granules: 10,
         used: 0,

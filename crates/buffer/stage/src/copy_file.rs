@@ -146,3 +146,26 @@ pub(crate) fn copy_symlink(
     ctx.progress.copied.add_file();
     Ok(())
 }
+
+/// Copies a device, pipe or socket from one instance to another. Elsewhere they are not staged.
+pub(crate) fn copy_special_file(
+    ctx: &StageContext<'_>,
+    here: &DirPair,
+    name: &OsStr,
+    seen: &FileStat,
+) -> Result<(), Failure> {
+    let not_staged = || {
+        let reason = "is a device, a pipe or a socket, which cannot be staged";
+        Failure::File(reason.to_owned(), Errno::INVAL)
+    };
+    let special = here.source.special_file(name, seen);
+    let special = special.map_err(|e| Failure::source("reading its attributes", e))?;
+    let special = special.ok_or_else(not_staged)?;
+    let make = |hidden: &OsStr| here.target.make_special_file(hidden, special, seen);
+    match replace_entry(&*here.target, &hidden_name(name), name, make) {
+        Err(Errno::NOTSUP) => return Err(not_staged()),
+        made => made.map_err(|e| Failure::target("creating the device, pipe or socket", e))?,
+    }
+    ctx.progress.copied.add_file();
+    Ok(())
+}

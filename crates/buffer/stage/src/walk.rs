@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::Sender;
-use rustix::io::Errno;
 
 use crate::context::StageContext;
 use crate::end::{FileKind, FileStat};
@@ -189,14 +188,8 @@ impl<'a> Walk<'a> {
         let (tree, directory) = (tree.clone(), path.clone());
         match seen.kind {
             FileKind::Directory => return unvisited.push(Arc::from(path.join(&name))),
-            FileKind::Other => {
-                let source_path = tree.source_path.join(path).join(&name);
-                let reason = "is a device, a pipe or a socket, which cannot be staged";
-                let failure = Failure::File(reason.to_owned(), Errno::INVAL);
-                return self.ctx.record_outcome(&source_path, Err(failure));
-            }
             FileKind::Symlink => progress.copied.expect_file(0),
-            FileKind::File => {
+            FileKind::File | FileKind::Other => {
                 if seen.nlink > 1 {
                     let full = path.join(&name);
                     if let Some(first) = links.get(&seen.inode) {
@@ -210,7 +203,8 @@ impl<'a> Walk<'a> {
                     }
                     links.insert(seen.inode, full);
                 }
-                progress.copied.expect_file(seen.size);
+                let is_file = seen.kind == FileKind::File;
+                progress.copied.expect_file(if is_file { seen.size } else { 0 });
             }
         }
         self.send(CopyTask::Entry { tree, directory, name, seen });

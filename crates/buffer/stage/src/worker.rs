@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rustix::io::Errno;
 
 use crate::context::StageContext;
-use crate::copy_file::{copy_file, copy_symlink};
+use crate::copy_file::{copy_file, copy_special_file, copy_symlink};
 use crate::copy_large::copy_large_part;
 use crate::copy_range::CHUNK_BYTES;
 use crate::copy_small::copy_small_file;
@@ -132,6 +132,9 @@ impl<'a> Worker<'a> {
         let here = DirPair::open_cached(&mut self.last_dir, tree, directory)?;
         if seen.kind == FileKind::Symlink {
             return copy_symlink(self.ctx, here, &name, seen);
+        }
+        if seen.kind == FileKind::Other {
+            return copy_special_file(self.ctx, here, &name, seen);
         }
         let to = Destination {
             parent: here.target.clone(),

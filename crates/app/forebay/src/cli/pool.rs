@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -19,6 +20,10 @@ use forebay_units::Bytes;
 
 use super::admin::{self, AdminCommand};
 use crate::console::print_answer;
+use crate::show::evacuations::left_on_node;
+
+/// Time between two looks at a node that is being drained.
+const WAIT_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {
@@ -81,14 +86,27 @@ impl PoolArguments {
 /// Commands of a pool's operator.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Allocate nothing new on a storage node; it keeps its data
+    /// Take a storage node out of service: persistent instances move off it
+    ///
+    /// Nothing new is allocated on it. Each persistent instance with data on it moves to other nodes
+    /// as soon as it is mounted nowhere; jobs that want to mount it then wait until it has moved. The
+    /// instances of jobs stay, and end with their jobs. `forebay status` shows what is left and what it
+    /// waits for; when nothing is left, the node can be switched off.
     Drain {
         #[command(flatten)]
         pool: PoolArguments,
         /// The node's name
         node: String,
+        /// Leave persistent instances on it
+        #[arg(long)]
+        no_evacuate: bool,
+        /// Return when nothing is left on it
+        #[arg(long, conflicts_with = "no_evacuate")]
+        wait: bool,
     },
     /// Allocate on a drained storage node again
+    ///
+    /// Persistent instances that have not moved off it stay; incomplete copies are removed.
     Undrain {
         #[command(flatten)]
         pool: PoolArguments,
@@ -214,13 +232,42 @@ fn find_node(pool: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
     })
 }
 
-fn drain(selection: &PoolSelection, name: &str, drained: bool) -> Result<(), RunError> {
+fn set_drained(
+    selection: &PoolSelection,
+    name: &str,
+    drained: bool,
+    evacuate: bool,
+) -> Result<(), RunError> {
     let step = if drained { "drain" } else { "undrain" };
     let pool = PoolHandle::open(selection)?;
     let fail = |failure| RunError::Step(step, failure);
     let node = find_node(&pool, name).map_err(fail)?.id;
-    pool.controller().request(Request::DrainNode { node, drained }).map_err(fail)?;
+    let request = Request::DrainNode { node, drained, evacuate };
+    pool.controller().request(request).map_err(fail)?;
     pool.close()
+}
+
+/// Drains a node and returns what is left on it, for the operator.
+fn drain(
+    selection: &PoolSelection,
+    name: &str,
+    evacuate: bool,
+    wait: bool,
+) -> Result<String, RunError> {
+    set_drained(selection, name, true, evacuate)?;
+    let pool = PoolHandle::open(selection)?;
+    let fail = |failure| RunError::Step("drain", failure);
+    let text = loop {
+        let status = pool.controller().status().map_err(fail)?;
+        let node = status.nodes.iter().find(|node| node.name == name);
+        let is_empty = node.is_none_or(|node| node.fragments == 0);
+        if !wait || is_empty {
+            break left_on_node(&status, name);
+        }
+        std::thread::sleep(WAIT_INTERVAL);
+    };
+    pool.close()?;
+    Ok(text)
 }
 
 fn discard_unknown(selection: &PoolSelection, name: &str) -> Result<(), RunError> {
@@ -259,8 +306,13 @@ fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, R
 /// Runs one of the commands.
 pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
     match command {
-        PoolCommand::Drain { pool, node } => drain(&pool.selection()?, &node, true)?,
-        PoolCommand::Undrain { pool, node } => drain(&pool.selection()?, &node, false)?,
+        PoolCommand::Drain { pool, node, no_evacuate, wait } => {
+            let left = drain(&pool.selection()?, &node, !no_evacuate, wait)?;
+            return Ok(print_answer(&left));
+        }
+        PoolCommand::Undrain { pool, node } => {
+            set_drained(&pool.selection()?, &node, false, false)?;
+        }
         PoolCommand::Forget { pool, node, lost } => {
             return Ok(print_answer(&forget(&pool.selection()?, &node, lost)?));
         }

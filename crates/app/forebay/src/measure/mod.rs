@@ -260,7 +260,7 @@ pub fn probe_mounts(out: &Path, bytes: u64) -> Result<(), Failure> {
 fn of_nodes(status: &Status, measured: &Measured, host: &str) -> Vec<NodeRates> {
     let mut found: BTreeMap<String, NodeRates> = BTreeMap::new();
     for (label, (rates, stages)) in measured {
-        let instance = status.instances.iter().find(|instance| instance.label == *label);
+        let instance = status.instances.iter().rfind(|instance| instance.label == *label);
         let id = instance.and_then(|instance| instance.nodes.first());
         let node = status.nodes.iter().find(|node| Some(&node.id) == id);
         let Some(node) = node else { continue };

@@ -1,5 +1,6 @@
 //! The buffer's status, progress and results as text.
 
+pub mod evacuations;
 mod job;
 mod status;
 mod terminal;

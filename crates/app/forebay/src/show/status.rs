@@ -14,6 +14,8 @@ use forebay_units::human::{bytes, counted, seconds};
 
 use forebay_console::table::{Column, Table};
 
+use super::evacuations::add_evacuations;
+
 /// A user's name, or the number of a user without a name.
 pub fn user_name(uid: u32) -> String {
     match nix::unistd::User::from_uid(uid.into()) {
@@ -82,6 +84,7 @@ pub fn status(status: &Status, now: UnixMillis) -> String {
     text.push('\n');
     add_instances(&mut text, status, now);
     add_stages(&mut text, status);
+    add_evacuations(&mut text, status);
     add_decisions(&mut text, status);
     add_advice(&mut text, status);
     text
@@ -189,8 +192,13 @@ fn holder(session: Option<&SessionStatus>) -> String {
     }
 }
 
+/// The instances without those that become copies of others.
+fn shown_instances(status: &Status) -> impl Iterator<Item = &InstanceStatus> {
+    status.instances.iter().filter(|instance| instance.replaces.is_none())
+}
+
 fn add_instances(text: &mut String, status: &Status, now: UnixMillis) {
-    if status.instances.is_empty() {
+    if shown_instances(status).next().is_none() {
         text.push_str("nothing is allocated\n");
         return;
     }
@@ -204,7 +212,7 @@ fn add_instances(text: &mut String, status: &Status, now: UnixMillis) {
         Column::number("size", 0),
         Column::number("age", 0),
     ]);
-    for instance in &status.instances {
+    for instance in shown_instances(status) {
         let session = status.sessions.iter().find(|s| s.id == instance.session);
         let modes: Vec<&str> = instance.modes.iter().map(|mode| mode.keyword()).collect();
         let used = status.instance_usage(instance.id);

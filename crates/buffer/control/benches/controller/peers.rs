@@ -46,6 +46,7 @@ impl Peers {
                 fragments: self.fragments[index].iter().copied().collect(),
                 written: Bytes(0),
                 obeyed: StateStamp::default(),
+                copies_instances: true,
             };
             inputs.push(self.of_node(index, heartbeat));
         }

@@ -157,7 +157,9 @@ impl Controller {
         let instance = storage.instance(fragment.instance)?;
         let session = self.state.sessions.get(instance.session)?;
         let granularity = storage.pool(Some(&instance.pool)).ok()?.granularity;
-        let mut configurations = storage.configurations_of(instance);
+        // A replacement has no configurations yet: they are those of the instance that it replaces.
+        let replaced = instance.replaces.and_then(|id| storage.instance(id));
+        let mut configurations = storage.configurations_of(replaced.unwrap_or(instance));
         let limits = configurations.clone().filter_map(|c| c.modifiers.max_files);
         let spec = session.setup.instance.as_ref();
         let max_files = limits.chain(spec.and_then(|spec| spec.modifiers.max_files));
@@ -199,7 +201,7 @@ impl Controller {
 
     /// Addresses of the storage daemons of those fragments of an instance that are `wanted`, in
     /// stripe order.
-    fn storage_addresses(
+    pub(super) fn storage_addresses(
         &self,
         instance: InstanceId,
         wanted: impl Fn(&FragmentId) -> bool,
@@ -233,7 +235,9 @@ impl Controller {
             instance_owner: self.state.owner_of(stage.instance)?,
             directive: stage.directive.clone(),
             pfs_roots: self.settings.pfs_roots.clone(),
-            read_back: self.settings.read_back.applies_to(stage.directive.direction),
+            read_back: stage.copy_of.is_some()
+                || self.settings.read_back.applies_to(stage.directive.direction),
+            copy_of: stage.copy_of.map(|source| self.copy_source(source)),
         })
     }
 
@@ -258,7 +262,8 @@ impl Controller {
         let storage = &self.state.storage;
         let instance = storage.configuration(activation.configuration)?.instance;
         if !storage.instance(instance)?.replicated {
-            return Some((instance, None));
+            // While it moves to other nodes, it is mounted nowhere.
+            return (!self.state.evacuations.is_held(instance)).then_some((instance, None));
         }
         let replica = mount.replica.as_ref()?;
         replica.fragment.is_some().then_some((instance, Some(replica)))

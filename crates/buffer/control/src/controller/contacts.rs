@@ -21,6 +21,8 @@ pub(super) struct Contacts {
     started_at: Option<UnixMillis>,
     peers: BTreeMap<Peer, PeerContact>,
     written: BTreeMap<NodeId, Bytes>,
+    /// Nodes whose movers copy instances.
+    copiers: BTreeSet<NodeId>,
     /// Nodes whose last report was about another disk than theirs.
     wrong_disks: BTreeSet<NodeId>,
     /// Fragments that nodes have and only a lost state of the controller knew.
@@ -100,6 +102,19 @@ impl Contacts {
         let contact = self.peers.get(peer);
         let last = contact.map(|contact| contact.last_report_at);
         now.ms_since(last.max(self.started_at).unwrap_or_default())
+    }
+
+    /// Notes whether a storage node's movers copy instances.
+    pub fn record_copier(&mut self, node: NodeId, copies_instances: bool) {
+        match copies_instances {
+            true => self.copiers.insert(node),
+            false => self.copiers.remove(&node),
+        };
+    }
+
+    /// Whether a storage node has reported that its movers copy instances.
+    pub fn copies_instances(&self, node: NodeId) -> bool {
+        self.copiers.contains(&node)
     }
 
     /// Notes how much was written to a storage node's flash.

@@ -104,9 +104,9 @@ impl Controller {
                 check_operator(caller)?;
                 self.add_or_change_node(name, pool, granules, address)
             }
-            Request::DrainNode { node, drained } => {
+            Request::DrainNode { node, drained, evacuate } => {
                 check_operator(caller)?;
-                self.drain_node(node, drained)
+                self.drain_node(node, drained, evacuate)
             }
             Request::ForgetNode { node, allow_data_loss } => {
                 check_operator(caller)?;
@@ -181,6 +181,7 @@ impl Controller {
                 pool,
                 granules,
                 drained: false,
+                evacuates: false,
                 forgotten: None,
                 address,
                 disk: None,
@@ -190,11 +191,18 @@ impl Controller {
         Ok(Accepted::Answer(Answer::Node(id)))
     }
 
-    fn drain_node(&mut self, id: NodeId, drained: bool) -> Result<Accepted, Failure> {
+    fn drain_node(
+        &mut self,
+        id: NodeId,
+        drained: bool,
+        evacuate: bool,
+    ) -> Result<Accepted, Failure> {
         self.state.storage.existing_node(id)?;
         if let Some(node) = self.state.storage.node_mut(id) {
             node.drained = drained;
+            node.evacuates = drained && evacuate;
         }
+        self.retry_evacuations(id);
         Ok(Accepted::Answer(Answer::Done))
     }
 }

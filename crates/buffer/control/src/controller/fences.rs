@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_protocol::message::HostFence;
+use forebay_protocol::message::{ALL_HOSTS, HostFence};
 use serde::{Deserialize, Serialize};
 
 use super::machine::Controller;
@@ -70,7 +70,8 @@ impl FenceTable {
     /// The first generation of a host's mounts that is accepted.
     pub fn first_generation(&self, instance: InstanceId, host: &str) -> u64 {
         let hosts = self.by_instance.get(&instance);
-        hosts.and_then(|hosts| hosts.get(host)).map_or(0, |id| id.0)
+        let first = |host: &str| hosts.and_then(|hosts| hosts.get(host)).map_or(0, |id| id.0);
+        first(host).max(first(ALL_HOSTS))
     }
 
     /// The last fence of an instance; 0 if it has none.
@@ -152,6 +153,13 @@ impl Controller {
         let is_given_up =
             is_ending && self.state.storage.session_of(instance) == Some(activation.session);
         (!is_given_up && !self.is_replicated(instance)).then_some(instance)
+    }
+
+    /// Has storage nodes refuse all clients of an instance except movers: also those of which the
+    /// controller does not know, mounted outside of jobs. Clients that come later are accepted.
+    pub(super) fn fence_all_hosts(&mut self, instance: InstanceId) {
+        let fence = FenceId(self.state.next_id());
+        self.state.fences.add(fence, instance, ALL_HOSTS);
     }
 
     /// The fragments of an instance whose nodes have not confirmed all fences.

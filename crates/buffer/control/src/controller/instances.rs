@@ -138,6 +138,7 @@ impl Controller {
             configurations: Vec::new(),
             broken: None,
             ending: false,
+            replaces: None,
         };
         self.state.storage.add_instance(id, instance);
         self.add_fragments(id, &allocation.shares);
@@ -183,7 +184,7 @@ impl Controller {
 }
 
 /// The failure of a request that a pool has no space for.
-fn full(pool: &Pool, refusal: AllocationError) -> Failure {
+pub(super) fn full(pool: &Pool, refusal: AllocationError) -> Failure {
     let bytes = |granules: u64| human::bytes(granules.saturating_mul(pool.granularity.0));
     let sizes = match refusal.wanted_and_found() {
         Some((wanted, free)) => format!(", which is {} and {}", bytes(wanted), bytes(free)),

@@ -80,6 +80,8 @@ impl Controller {
         let others = || storage.fragments_of(instance).filter(|(other, _)| *other != id);
         let is_requested = |f: &Fragment| f.state == FragmentState::Requested;
         match fragment.state {
+            // The data are still in the instance that it is to replace.
+            _ if row.replaces.is_some() => false,
             FragmentState::Forgotten => true,
             FragmentState::Ready(_) if row.ending => false,
             FragmentState::Ready(_) if row.replicated => {

@@ -39,8 +39,11 @@ pub struct NodeRecord {
     pub pool: String,
     /// Number of granules.
     pub granules: u64,
-    /// Whether an operator has drained it: it keeps its fragments and gets no new ones.
+    /// Whether an operator has drained it: it gets no new fragments.
     pub drained: bool,
+    /// Whether persistent instances move off it, if it is drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evacuates: bool,
     /// Sequence number of the node's last report before an operator gave it up for lost. Reset when
     /// the node reports that it is back and empty.
     pub forgotten: Option<u64>,
@@ -160,6 +163,9 @@ pub struct Instance {
     pub broken: Option<String>,
     /// Whether it is being removed.
     pub ending: bool,
+    /// The instance whose data are being copied here, and which this one is to replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<InstanceId>,
 }
 
 /// State of a fragment.
@@ -379,6 +385,10 @@ pub struct StageRecord {
     /// Number of the last attempts that have failed because the source does not exist.
     #[serde(default)]
     pub without_source: u8,
+    /// The instance of which this is a complete copy, if it is the copy of an evacuation. The
+    /// directive then is a description only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_of: Option<InstanceId>,
 }
 
 impl StageRecord {

@@ -31,7 +31,12 @@ impl Controller {
             let RequestProgress::Pending(wait) = &record.progress else {
                 continue;
             };
-            let is_late = self.now > record.deadline;
+            let deadline = match self.is_held_mount(wait) {
+                // As for the staging of its data.
+                true => record.accepted.plus_ms(self.settings.staging_timeout_ms),
+                false => record.deadline,
+            };
+            let is_late = self.now > deadline.max(record.deadline);
             let outcome = self.outcome_of(wait, touched).or_else(|| {
                 is_late.then(|| {
                     let seconds = self.now.ms_since(record.accepted) / 1000;
@@ -178,7 +183,10 @@ impl Controller {
                 let in_progress = stages.filter(|stage| stage.state.is_in_progress());
                 format!("{} stage(s) in progress", in_progress.count())
             }
-            Wait::Mounted(_) => "a compute node has not mounted it".to_owned(),
+            Wait::Mounted(activations) => match self.held_by_evacuation(activations) {
+                Some(reason) => reason,
+                None => "a compute node has not mounted it".to_owned(),
+            },
             Wait::Unmounted(activations) => self.describe_unmounts(activations),
             Wait::TornDown(_) => "storage nodes have not removed their fragments".to_owned(),
         }

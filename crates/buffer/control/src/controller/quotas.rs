@@ -240,12 +240,12 @@ impl Controller {
         Ok(())
     }
 
-    /// All instances. One that was created again under another id counts once.
+    /// All instances. One that was created again under another id, or that moves to other nodes,
+    /// counts once.
     fn counted_instances(&self) -> impl Iterator<Item = CountedInstance<'_>> {
         self.state.storage.instances().filter_map(|(id, row)| {
             let session = self.state.sessions.get(row.session)?;
-            let is_superseded = row.ending && session.instance != Some(id);
-            (!is_superseded).then_some(CountedInstance {
+            (session.instance == Some(id)).then_some(CountedInstance {
                 capacity: row.capacity,
                 owner: session.owner,
                 account: session.account(),

@@ -48,6 +48,10 @@ impl Controller {
         if instance.broken.is_some() || instance.ending {
             return;
         }
+        if let Some(source) = instance.replaces {
+            let reason = "a storage node to which it was to move is offline";
+            return self.postpone_evacuation(source, reason.to_owned());
+        }
         let session = instance.session;
         let new = InstanceId(self.state.next_id());
         self.state.storage.renumber_instance(old, new);

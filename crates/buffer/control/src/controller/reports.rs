@@ -43,9 +43,10 @@ impl Controller {
             StorageReport::Heartbeat { obeyed, .. } if !self.state.is_known(&obeyed) => {
                 self.note_lost_state(obeyed);
             }
-            StorageReport::Heartbeat { fragments, written, obeyed: _ } => {
+            StorageReport::Heartbeat { fragments, written, obeyed: _, copies_instances } => {
                 if newest {
                     self.contacts.record_written(node, written);
+                    self.contacts.record_copier(node, copies_instances);
                     self.compare_fragments(node, sequence, &fragments);
                 }
             }
@@ -254,7 +255,9 @@ impl Controller {
             state => state,
         };
         let (session, direction) = (stage.session, stage.directive.direction);
-        self.record_stage_use(session, direction, &moved, state == StageState::Done);
+        if stage.copy_of.is_none() {
+            self.record_stage_use(session, direction, &moved, state == StageState::Done);
+        }
         self.state.stages.end(id, state, moved, failed);
         self.sent.forget(&CommandTarget::StartStage(id));
     }

@@ -275,6 +275,9 @@ pub enum Request {
         node: NodeId,
         /// Whether to drain it.
         drained: bool,
+        /// Whether persistent instances move off it.
+        #[serde(default)]
+        evacuate: bool,
     },
     /// Give up a node that is offline and will not come back with its data (operators only).
     ForgetNode {

@@ -73,6 +73,13 @@ impl RequestTable {
         self.pending.iter().copied().collect()
     }
 
+    /// A request that waits is answered at this time at the latest, and not before its present limit.
+    pub(super) fn extend(&mut self, id: RequestId, deadline: UnixMillis) {
+        if let Some(record) = self.records.get_mut(id) {
+            record.deadline = record.deadline.max(deadline);
+        }
+    }
+
     /// Notes the answer to a request that waits.
     pub(super) fn answer(&mut self, id: RequestId, outcome: Outcome) {
         assert!(self.pending.remove(&id), "a request was answered twice");

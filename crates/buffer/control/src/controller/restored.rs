@@ -98,6 +98,7 @@ impl Controller {
         for stage in stages.ids(|stage| is_to_come(&stage.state)) {
             stages.fail(stage, reason.to_owned());
         }
+        self.quarantine_replacements();
         Ok(Accepted::Answer(Answer::Done))
     }
 

@@ -80,6 +80,9 @@ impl Controller {
         let mut queued: BTreeMap<NodeId, Vec<PendingStage>> = BTreeMap::new();
         let stages = self.state.stages.in_progress();
         for (id, stage) in stages.filter(|(_, stage)| stage.state == StageState::Queued) {
+            if self.state.evacuations.is_held(stage.instance) {
+                continue;
+            }
             let is_out = stage.directive.direction == Direction::Out;
             if is_out && !self.unconfirmed_fences(stage.instance).is_empty() {
                 continue;

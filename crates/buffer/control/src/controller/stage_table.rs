@@ -49,7 +49,9 @@ impl StageTable {
     /// Computes what follows from the restored records.
     pub(super) fn finish_restore(&mut self) {
         for (id, stage) in self.records.iter() {
-            self.job_stages.insert(stage.session, id, &stage.directive);
+            if stage.copy_of.is_none() {
+                self.job_stages.insert(stage.session, id, &stage.directive);
+            }
             if stage.state.is_in_progress() {
                 self.in_progress.insert(id);
             }
@@ -131,7 +133,9 @@ impl StageTable {
     }
 
     pub(super) fn insert(&mut self, id: StageId, stage: StageRecord) {
-        self.job_stages.insert(stage.session, id, &stage.directive);
+        if stage.copy_of.is_none() {
+            self.job_stages.insert(stage.session, id, &stage.directive);
+        }
         self.records.insert_new(id, stage);
         self.note_state(id);
     }
@@ -199,11 +203,13 @@ impl StageTable {
         }
     }
 
-    /// An instance was renumbered.
+    /// An instance was renumbered, and is on other nodes. No mover is at work on it.
     pub(super) fn move_to_instance(&mut self, old: InstanceId, new: InstanceId) {
         for id in self.ids(|stage| stage.instance == old) {
             if let Some(stage) = self.records.get_mut(id) {
+                assert!(!stage.state.has_mover(), "a mover is at work on an instance that moves");
                 stage.instance = new;
+                stage.node = None;
             }
         }
     }
@@ -260,7 +266,8 @@ impl StageTable {
             return;
         };
         let failed = matches!(stage.state, StageState::Failed(_));
-        if !failed || stage.attempt != attempt || stage.failed_files == files {
+        let is_copy = stage.copy_of.is_some();
+        if !failed || is_copy || stage.attempt != attempt || stage.failed_files == files {
             return;
         }
         let remembered = self.failed_files.entry(stage.session).or_default();

@@ -59,6 +59,7 @@ impl Controller {
             moved: StageProgress::default(),
             failed_files: Vec::new(),
             without_source: 0,
+            copy_of: None,
         };
         self.state.stages.insert(id, stage);
         if let Some(session) = self.state.sessions.get_mut(session) {
@@ -225,7 +226,8 @@ impl Controller {
     }
 
     pub(super) fn check_stage_owner(&self, caller: Owner, id: StageId) -> Result<(), Failure> {
-        let stage = self.state.stages.get(id);
+        // The copy of an evacuation is no user's: `forebay undrain` ends it.
+        let stage = self.state.stages.get(id).filter(|stage| stage.copy_of.is_none());
         let session = stage.and_then(|stage| self.state.sessions.get(stage.session));
         let session = session
             .ok_or_else(|| Failure::new(Cause::NotFound, format!("there is no stage {}", id.0)))?;

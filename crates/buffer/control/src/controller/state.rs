@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::evacuation_table::EvacuationTable;
 use super::fences::FenceTable;
 use super::job_usage::UsageTable;
 use super::quotas::QuotaTable;
@@ -25,6 +26,8 @@ pub struct State {
     pub requests: RequestTable,
     /// Fences of compute nodes.
     pub(super) fences: FenceTable,
+    /// Instances that move to other storage nodes.
+    pub(super) evacuations: EvacuationTable,
     /// Quotas of users, groups and accounts.
     pub(super) quotas: QuotaTable,
     /// Statistics of jobs.
@@ -75,6 +78,7 @@ impl Default for State {
             stages: StageTable::default(),
             requests: RequestTable::default(),
             fences: FenceTable::default(),
+            evacuations: EvacuationTable::default(),
             quotas: QuotaTable::default(),
             usage: UsageTable::default(),
             last_id: Table::new("last_id"),
@@ -98,6 +102,7 @@ impl State {
                 || state.stages.restore(&record)?
                 || state.requests.restore(&record)?
                 || state.fences.restore(&record)?
+                || state.evacuations.restore(&record)?
                 || state.quotas.restore(&record)?
                 || state.usage.restore(&record)?
                 || state.last_id.restore(&record)?
@@ -123,6 +128,7 @@ impl State {
         self.stages.take_changes(&mut changes);
         self.requests.take_changes(&mut changes);
         self.fences.take_changes(&mut changes);
+        self.evacuations.take_changes(&mut changes);
         self.quotas.take_changes(&mut changes);
         self.usage.take_changes(&mut changes);
         self.last_id.take_changes(&mut changes);
@@ -192,7 +198,12 @@ impl State {
         self.accepted.insert((), revision);
     }
 
-    /// Whether a lost state may have given an id.
+    /// A lost state may have gone on with an object of this id.
+    pub(super) fn note_lost_id(&mut self, id: u64) {
+        self.lost_ids.insert(LostIds(id), id);
+    }
+
+    /// Whether a lost state may have given an id, or gone on with its object.
     pub(super) fn is_lost_id(&self, id: u64) -> bool {
         id > self.last_id()
             || self.lost_ids.iter().any(|(first, last)| (first.0..=*last).contains(&id))
@@ -214,6 +225,7 @@ impl State {
         self.stages.check_invariants();
         self.requests.check_invariants();
         self.quotas.check_invariants();
+        self.evacuations.check_invariants(&self.storage, &self.stages);
         let last = self.last_id();
         let ids = self.storage.fragments().map(|(id, _)| id.0);
         let ids = ids.chain(self.stages.iter().map(|(id, _)| id.0));

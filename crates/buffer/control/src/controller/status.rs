@@ -7,6 +7,7 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::evacuation_status::EvacuationStatus;
 use super::expiry::Expiry;
 use super::machine::Controller;
 use super::mount_table::MountTable;
@@ -47,6 +48,9 @@ pub struct NodeStatus {
     pub online: bool,
     /// Whether an operator has drained it.
     pub drained: bool,
+    /// Whether persistent instances move off it.
+    #[serde(default)]
+    pub evacuates: bool,
     /// Whether an operator has given it up for lost.
     pub forgotten: bool,
     /// Number of granules; 0 if it was given up.
@@ -90,6 +94,9 @@ pub struct SessionStatus {
     pub created: UnixMillis,
     /// Compute nodes of its last activation.
     pub hosts: Vec<String>,
+    /// Why its mounts wait, if an instance that it uses moves to other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// Status of an instance.
@@ -122,6 +129,12 @@ pub struct InstanceStatus {
     /// Expiry, of a persistent instance that expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry: Option<Expiry>,
+    /// The generation of mounts outside of jobs that begin now.
+    #[serde(default)]
+    pub mount_generation: Option<u64>,
+    /// The instance of which this one becomes a copy, and which it is to replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<InstanceId>,
 }
 
 /// Status of a configuration.
@@ -215,8 +228,11 @@ pub struct ControlStatus {
     /// Activations.
     #[serde(default)]
     pub activations: Vec<ActivationStatus>,
-    /// Stages.
+    /// Stages, without the copies of instances that move.
     pub stages: Vec<StageStatus>,
+    /// Instances with data on drained nodes from which instances are to move.
+    #[serde(default)]
+    pub evacuations: Vec<EvacuationStatus>,
     /// Users and groups that have instances or a quota.
     #[serde(default)]
     pub usage: Vec<UsageStatus>,
@@ -244,8 +260,16 @@ impl ControlStatus {
             let mut sessions = self.sessions.iter();
             sessions.any(|row| row.id == id && row.lifetime == Lifetime::Persistent)
         };
-        let mut instances = self.instances.iter();
-        instances.find(|instance| instance.label == name && held(instance.session))
+        // One that has moved to other nodes has the same name as long as its old data are there.
+        let mut instances = self.instances.iter().filter(|row| row.replaces.is_none());
+        let of_name = |row: &&InstanceStatus| row.label == name && held(row.session);
+        instances.rfind(of_name)
+    }
+
+    /// The instance of a session. One that it replaces may still be being removed.
+    pub fn instance_of(&self, session: SessionId) -> Option<&InstanceStatus> {
+        let mut instances = self.instances.iter().filter(|row| row.replaces.is_none());
+        instances.rfind(|row| row.session == session)
     }
 
     fn stages_of(&self, token: &str, direction: Direction) -> impl Iterator<Item = &StageStatus> {
@@ -273,7 +297,7 @@ impl Controller {
         let instances = self.state.storage.instances();
         let fragments = self.state.storage.fragments();
         let activations = self.state.sessions.activations();
-        let stages = self.state.stages.iter();
+        let stages = self.state.stages.iter().filter(|(_, stage)| stage.copy_of.is_none());
         let (usage, account_usage) = self.usage_status();
         ControlStatus {
             pools,
@@ -286,6 +310,7 @@ impl Controller {
                 .map(|(id, row)| activation_status(id, row, &self.state.sessions.mounts))
                 .collect(),
             stages: stages.map(|(id, row)| self.stage_status(id, row)).collect(),
+            evacuations: self.evacuation_status(),
             usage,
             account_usage,
             outdated: self.lost_revision.is_some(),
@@ -316,6 +341,7 @@ impl Controller {
                     pool: row.pool.clone(),
                     online: self.is_node_online(node.id),
                     drained: row.drained,
+                    evacuates: row.drained && row.evacuates,
                     forgotten: row.forgotten.is_some(),
                     granules: node.total,
                     used: node.used,
@@ -347,6 +373,7 @@ impl Controller {
             owner: session.owner,
             created: session.created,
             hosts: session.hosts.clone(),
+            waits_for: self.session_waits_for(session),
         }
     }
 
@@ -369,6 +396,8 @@ impl Controller {
             modes: configurations.map(|configuration| configuration.mode).collect(),
             created: instance.created,
             expiry: self.state.sessions.get(instance.session).and_then(|session| session.expiry),
+            mount_generation: Some(self.state.fences.last_of(id).max(self.state.last_lost_id())),
+            replaces: instance.replaces,
         }
     }
 

@@ -60,6 +60,12 @@ impl Controller {
         self.choose_replicas(touched);
         self.drop_abandoned_instances(touched);
         self.advance_teardowns(touched);
+        self.advance_evacuations(touched);
+        // What an evacuation held back, or holds back now, was not changed itself.
+        let touched = match std::mem::take(&mut self.looks_at_all) {
+            true => Touched::All,
+            false => touched,
+        };
         let may_start = accepted.is_some()
             || self.state.stages.changed().next().is_some()
             || self.state.storage.has_changes();

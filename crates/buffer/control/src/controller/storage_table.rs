@@ -269,6 +269,28 @@ impl StorageTable {
         self.instances.insert_new(new, successor);
     }
 
+    /// An instance whose data were copied to another one takes its place: that one gets its
+    /// configurations, and it is to be removed with all its fragments.
+    pub(super) fn replace_instance(&mut self, old: InstanceId, new: InstanceId) {
+        let Some(row) = self.instances.get_mut(old) else {
+            return;
+        };
+        let configurations = std::mem::take(&mut row.configurations);
+        let created = row.created;
+        self.end_instance(old);
+        for id in &configurations {
+            if let Some(configuration) = self.configurations.get_mut(*id) {
+                configuration.instance = new;
+            }
+        }
+        if let Some(row) = self.instances.get_mut(new) {
+            assert_eq!(row.replaces, Some(old), "an instance was replaced by another's copy");
+            row.replaces = None;
+            row.configurations = configurations;
+            row.created = created;
+        }
+    }
+
     /// A fragment.
     pub fn fragment(&self, id: FragmentId) -> Option<&Fragment> {
         self.fragments.get(id)

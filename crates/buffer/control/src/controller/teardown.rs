@@ -53,6 +53,9 @@ impl Controller {
         removal::check_removal(&uses, hurry)
             .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
         let (activations, stages) = (session.activations.clone(), session.stages.clone());
+        if let Some(instance) = session.instance {
+            self.cancel_evacuation(instance, "it is removed");
+        }
         if let Some(session) = self.state.sessions.get_mut(id) {
             session.ending = true;
         }

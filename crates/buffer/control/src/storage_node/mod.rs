@@ -323,6 +323,7 @@ impl StorageNode {
             fragments: self.fragments.keys(),
             written: self.written,
             obeyed: self.obeyed,
+            copies_instances: true,
         });
     }
 

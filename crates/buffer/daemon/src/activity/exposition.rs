@@ -7,7 +7,7 @@ use forebay_metrics::{Exposition, LatencySnapshot, MetricKind};
 
 use super::status::{HostActivity, StageTotals, Status};
 use forebay_control::controller::{
-    InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
+    EvacuationStep, InstanceStatus, Lifetime, NodeStatus, PoolStatus, StageState, StageStatus,
 };
 use forebay_protocol::progress::StagePhase;
 use forebay_store::daemon::StoreReport;
@@ -26,6 +26,7 @@ pub fn exposition(status: &Status) -> String {
     pools(&mut page, status);
     instances(&mut page, status);
     jobs(&mut page, status);
+    evacuations(&mut page, status);
     stores(&mut page, &status.activity);
     mounts(&mut page, &status.activity);
     staging(&mut page, &status.activity);
@@ -151,6 +152,38 @@ fn jobs(page: &mut Exposition, status: &Status) {
             let labels = [("direction", direction.name()), ("phase", &*phase)];
             page.integer_sample(&labels, count);
         }
+    }
+}
+
+/// Instances with data on drained nodes from which instances are to move.
+fn evacuations(page: &mut Exposition, status: &Status) {
+    let of_step = |step| status.evacuations.iter().filter(move |known| known.step == step);
+    page.begin_family(
+        "forebay_evacuating_instances",
+        Gauge,
+        "Instances with data on storage nodes that are being drained, by what they wait for.",
+    );
+    for step in EvacuationStep::ALL {
+        page.integer_sample(&[("state", step.as_str())], of_step(step).count() as u64);
+    }
+    page.begin_family(
+        "forebay_evacuating_bytes",
+        Gauge,
+        "Bytes allocated to these instances on storage nodes that are being drained.",
+    );
+    for step in EvacuationStep::ALL {
+        let bytes = of_step(step).map(|known| known.allocated.0).fold(0, u64::saturating_add);
+        page.integer_sample(&[("state", step.as_str())], bytes);
+    }
+    page.begin_family(
+        "forebay_evacuated_bytes",
+        Gauge,
+        "Bytes that the copies of moving instances have copied so far.",
+    );
+    for moving in of_step(EvacuationStep::Copying) {
+        let id = moving.instance.0.to_string();
+        let labels = [("instance_id", id.as_str()), ("name", &moving.label)];
+        page.integer_sample(&labels, moving.progress.bytes);
     }
 }
 

@@ -168,8 +168,11 @@ fn audited(request: &Request) -> Option<(&'static str, String)> {
         Request::AddNode { name, granules, .. } => {
             ("add_node", format!("{name} with {granules} granules"))
         }
-        Request::DrainNode { node, drained: true } => ("drain", format!("storage node {}", node.0)),
-        Request::DrainNode { node, drained: false } => {
+        Request::DrainNode { node, drained: true, evacuate } => {
+            let moves = if *evacuate { ", persistent instances move off it" } else { "" };
+            ("drain", format!("storage node {}{moves}", node.0))
+        }
+        Request::DrainNode { node, drained: false, .. } => {
             ("undrain", format!("storage node {}", node.0))
         }
         Request::ForgetNode { node, allow_data_loss } => {

@@ -129,6 +129,13 @@ impl Mounts {
         self.attach_locked(instance, mode, owner, addresses, generation, &mut entry)
     }
 
+    /// Opens a session of its own with an instance that is copied to another one, and whose storage
+    /// daemons are at `addresses`. It is closed when it is dropped.
+    pub fn open_source(&self, instance: InstanceId, addresses: &[String]) -> Result<Fs, String> {
+        let client = ClientHost { host: self.host.clone(), mount: None };
+        self.access.open_session(instance, AccessMode::Striped, addresses, client)
+    }
+
     fn attach_locked(
         &self,
         instance: InstanceId,

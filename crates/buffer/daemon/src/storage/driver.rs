@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
-use forebay_client::{Admin, Fs};
+use forebay_client::Admin;
 use forebay_control::messages::{
     FragmentId, FragmentPlan, InstanceId, StageId, StagePlan, StampedCommand, StorageCommand,
 };
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
-use forebay_job_script::AccessMode;
 use forebay_store::daemon::Daemon;
 
 use super::fragments::{create_fragment, destroy_fragment};
 use super::health::StoreHealth;
 use super::movers::{MoverEnd, Movers};
+use super::run_stage::AttachedInstances;
 use crate::activity::HostActivity;
 use crate::clock::now;
 use crate::database::Database;
@@ -44,8 +44,8 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_millis(20);
 pub(super) enum Event {
     Welcome(Welcome),
     Command(StampedCommand<StorageCommand>),
-    /// The instance of a stage is attached, or cannot be.
-    Attached(StagePlan, Result<Fs, String>),
+    /// The instances of a stage are attached, or cannot be.
+    Attached(StagePlan, Result<AttachedInstances, String>),
     MoverEnded(StageId, u32, MoverOutcome),
     Activity(SyncSender<HostActivity>),
     Stop,
@@ -353,8 +353,7 @@ impl Driver {
         let (mounts, events) = (self.parts.mounts.clone(), self.parts.events.clone());
         let (stage, attempt) = (plan.stage, plan.attempt);
         let attach = move || {
-            let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let outcome = mounts.attach_instance(plan.instance, mode, owner, &addresses, None);
+            let outcome = AttachedInstances::attach(&plan, &mounts, &addresses);
             // The driver may have ended.
             let _ = events.send(Event::Attached(plan, outcome));
         };
@@ -371,7 +370,7 @@ impl Driver {
     }
 
     /// Starts the mover of a stage whose instance is attached.
-    fn attached(&mut self, plan: StagePlan, outcome: Result<Fs, String>) {
+    fn attached(&mut self, plan: StagePlan, outcome: Result<AttachedInstances, String>) {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let cancelled = self.attaching.remove(&stage).unwrap_or(false);
         let started = match outcome {

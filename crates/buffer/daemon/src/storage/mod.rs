@@ -1,5 +1,6 @@
 //! A storage node: its daemon's data for clients, its fragments and stages for the controller.
 
+mod copy_instance;
 mod driver;
 mod fragments;
 mod health;
@@ -25,7 +26,7 @@ use crate::mounts::{Mounts, StorageAccess};
 use crate::service::Service;
 use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
-pub use run_stage::{run_stage, verify_mode};
+pub use run_stage::{AttachedInstances, run_stage, verify_mode};
 
 /// Parameters of a storage node at its start.
 pub(crate) struct Setup {

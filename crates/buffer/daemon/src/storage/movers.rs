@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_client::Fs;
 use forebay_control::messages::{StageId, StagePlan};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 use forebay_job_script::Direction;
 use forebay_protocol::progress::StagePhase;
 use forebay_stage::{ProgressCounters, StageOptions};
 
-use super::run_stage::{run_stage, verify_mode};
+use super::run_stage::{AttachedInstances, run_stage, verify_mode};
 use crate::activity::StageTotals;
 
 struct Mover {
@@ -72,7 +71,7 @@ impl Movers {
     pub fn start(
         &mut self,
         plan: StagePlan,
-        attached: Fs,
+        attached: AttachedInstances,
         report: impl Fn(MoverEnd) + Send + 'static,
     ) -> Result<(), String> {
         let counters = Arc::new(ProgressCounters::new());
@@ -185,7 +184,7 @@ fn add_progress(totals: &mut StageTotals, mover: &Mover) {
 /// Runs a stage and logs its start and end.
 fn run_logged(
     plan: &StagePlan,
-    attached: Fs,
+    attached: AttachedInstances,
     journal: PathBuf,
     progress: &ProgressCounters,
 ) -> MoverOutcome {

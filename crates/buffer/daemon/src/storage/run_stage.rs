@@ -8,7 +8,7 @@ use std::sync::Arc;
 use forebay_client::Fs;
 use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
 use forebay_control::storage_node::MoverOutcome;
-use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
+use forebay_job_script::{AccessMode, Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::{Credentials, Errno};
 use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{
@@ -16,7 +16,8 @@ use forebay_stage::{
     StageOptions, StageReport, StageRequest, Verify, apply_logs,
 };
 
-use crate::mounts::STRIPED_DIRECTORY;
+use super::copy_instance::copy_instance;
+use crate::mounts::{Mounts, STRIPED_DIRECTORY};
 
 /// Maximum size of a list of files.
 const MAX_LIST_BYTES: u64 = 64 << 20;
@@ -29,11 +30,35 @@ pub fn verify_mode(plan: &StagePlan) -> Verify {
     }
 }
 
-/// Carries out a stage into or out of an attached instance. `pfs` replaces the parallel file system
-/// in simulations. Blocks until the stage is over.
+/// The attached instances of a stage.
+pub struct AttachedInstances {
+    /// The instance that is written or read.
+    pub instance: Fs,
+    /// The instance that is copied there, in an evacuation.
+    pub copy_of: Option<Fs>,
+}
+
+impl AttachedInstances {
+    /// Attaches the instances of a stage. `addresses` are those of the storage daemons of
+    /// `plan.instance`. Blocks until all nodes of both can be reached.
+    pub fn attach(
+        plan: &StagePlan,
+        mounts: &Mounts,
+        addresses: &[String],
+    ) -> Result<AttachedInstances, String> {
+        let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
+        let instance = mounts.attach_instance(plan.instance, mode, owner, addresses, None)?;
+        let source = plan.copy_of.as_ref();
+        let copy_of = source.map(|source| mounts.open_source(source.instance, &source.addresses));
+        Ok(AttachedInstances { instance, copy_of: copy_of.transpose()? })
+    }
+}
+
+/// Carries out a stage into or out of an attached instance, or copies a whole instance. `pfs` replaces
+/// the parallel file system in simulations. Blocks until the stage is over.
 pub fn run_stage(
     plan: &StagePlan,
-    attached: Fs,
+    attached: AttachedInstances,
     pfs: Option<&Arc<dyn FileSystem>>,
     options: &StageOptions,
     counters: &ProgressCounters,
@@ -46,9 +71,17 @@ pub fn run_stage(
         });
         MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
     };
-    let outcome = match Ends::open(plan, attached, pfs) {
-        Ok(ends) => ends.run(options, counters),
-        Err(problem) => Err(StageError::Stopped(problem)),
+    let AttachedInstances { instance, copy_of } = attached;
+    let outcome = match (&plan.copy_of, copy_of) {
+        (Some(source), Some(copied)) => {
+            let (from, to) = ((source.instance, copied), (plan.instance, instance));
+            copy_instance(from, to, options, counters)
+        }
+        (Some(_), None) => return fail("the instance to copy is not attached".into(), Vec::new()),
+        (None, _) => match Ends::open(plan, instance, pfs) {
+            Ok(ends) => ends.run(options, counters),
+            Err(problem) => Err(StageError::Stopped(problem)),
+        },
     };
     let error = match outcome {
         Ok(_) => return MoverOutcome::Completed(progress()),

@@ -25,6 +25,7 @@ pub type LinkId = u64;
 pub type ActorWait = (ActorId, WaitFor);
 
 /// Event that an actor waits for.
+#[allow(clippy::large_enum_variant, reason = "one value for each actor that waits")]
 pub enum WaitFor {
     Connect(Address, Duration),
     Receive(LinkId, Option<Duration>),

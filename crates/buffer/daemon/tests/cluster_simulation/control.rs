@@ -9,8 +9,10 @@ use forebay_control::controller;
 use forebay_control::messages::{FragmentPlan, HostFence, InstanceId, StagePlan};
 use forebay_control::storage_node::{self, MoverOutcome};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
-use forebay_daemon::storage::{create_fragment, destroy_fragment, run_stage, verify_mode};
-use forebay_job_script::{AccessMode, Direction};
+use forebay_daemon::storage::{
+    AttachedInstances, create_fragment, destroy_fragment, run_stage, verify_mode,
+};
+use forebay_job_script::Direction;
 use forebay_protocol::message::ClientHost;
 use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
@@ -19,6 +21,7 @@ use crate::actor_thread::{Machine, Outcome};
 use crate::journals::journal;
 use crate::machines::{Compute, MachineId, apply_changes};
 use crate::network::address;
+use crate::process::check_copy;
 use crate::world::{Event, World, host_name};
 
 impl World {
@@ -171,12 +174,22 @@ impl World {
         let movers = &mut self.nodes[index].movers;
         movers.insert(stage, (attempt, counters.clone()));
         let pfs: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
+        let copied = plan.copy_of.as_ref().and_then(|source| {
+            let label = self.oracle.labels.get(&source.instance)?;
+            Some(self.oracle.jobs.get(label)?.files.clone())
+        });
+        let losses = self.oracle.losses.clone();
         self.start_actor(MachineId::Node(index), move || {
-            let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
-            let attached = mounts.attach_instance(plan.instance, mode, owner, &addresses, None);
-            let outcome = match attached {
+            let outcome = match AttachedInstances::attach(&plan, &mounts, &addresses) {
                 Ok(_) if counters.is_cancelled() => MoverOutcome::Stopped,
-                Ok(attached) => run_stage(&plan, attached, Some(&pfs), &options, &counters),
+                Ok(attached) => {
+                    let copy = attached.instance.clone();
+                    let outcome = run_stage(&plan, attached, Some(&pfs), &options, &counters);
+                    if let (MoverOutcome::Completed(_), Some(files)) = (&outcome, &copied) {
+                        check_copy(&copy, files, &losses);
+                    }
+                    outcome
+                }
                 Err(reason) => MoverOutcome::Failed(reason.into()),
             };
             Outcome::Node(storage_node::StorageInput::MoverEnded(stage, attempt, outcome))
@@ -189,6 +202,9 @@ impl World {
     /// controller has it removed; no compute node has that replica mounted.
     fn check_mover(&self, index: usize, plan: &StagePlan) {
         let instance = plan.instance;
+        if let Some(source) = &plan.copy_of {
+            return self.check_fences(source.instance);
+        }
         let Some(job) = self.oracle.labels.get(&instance) else {
             return;
         };
@@ -228,7 +244,7 @@ impl World {
                 for daemon in daemons.filter(|daemon| daemon.volume(instance).is_some()) {
                     assert!(
                         daemon.refuses_mount(instance, &client),
-                        "{instance:?} is staged out, and host {host} may still write to it"
+                        "{instance:?} is staged out or moves, and host {host} may still write to it"
                     );
                 }
             }

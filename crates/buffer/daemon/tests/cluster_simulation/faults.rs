@@ -118,7 +118,8 @@ impl World {
             self.oracle.counts.drains += u64::from(drain);
             let node = NodeId(self.random.below(NODES as u64) as u32);
             let drained = drain && self.random.chance(500);
-            let request = Request::DrainNode { node, drained };
+            let evacuate = drained && self.random.chance(700);
+            let request = Request::DrainNode { node, drained, evacuate };
             let envelope = envelope(self.random.next().into(), request);
             self.controller_step(controller::ControllerInput::Request(Box::new(envelope)));
         }

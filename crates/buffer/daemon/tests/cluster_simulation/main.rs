@@ -6,13 +6,14 @@
 //! Faults: messages are lost, delayed and repeated; connections break; machines are partitioned from
 //! all others, or from one; they crash between any two steps and at any write of a log, lose power and
 //! unsynced data, or lose their disks; nodes never return, and are given up by an operator, who may be
-//! wrong; logs fill up; the parallel file system is unreachable, crashes, and fills up.
+//! wrong, or drained and put back into service, while persistent instances move off it; logs fill up; the parallel file system is unreachable, crashes, and fills up.
 //!
 //! Invariants:
 //! - synced data survives, and without power cuts all acknowledged data does; processes read what
 //!   they wrote, and their input as it was on the parallel file system;
 //! - what was acknowledged is in the results, also what a process wrote whose host is presumed dead:
 //!   after the stage-out has begun, nothing more is acknowledged to it;
+//! - the copy of an instance that moves has everything that must survive, when its mover says so;
 //! - results are on the disks of the parallel file system before the user gets the reply, and before any
 //!   part of their instance is destroyed, unless the user has allowed that;
 //! - no node holds more granules than it has, in the controller's records or in fact, and a fragment
@@ -159,6 +160,8 @@ fn invariants_hold_under_faults() {
         let others = [
             sums.persistent_uses,
             sums.drains,
+            sums.evacuations,
+            sums.evacuated,
             sums.full_logs,
             sums.short_logs,
             sums.lists,

@@ -32,6 +32,7 @@ counts! {
     messages_repeated, links_broken, isolations, failed_movers, pfs_crashes, pfs_away, processes,
     files_compared, drains, full_logs, lists, deferred, private_uses, replicas_read,
     nodes_gone, nodes_given_up, nodes_returned, short_logs, fences, pairs_cut,
+    evacuations, evacuated,
 }
 
 /// A job's data.
@@ -62,6 +63,8 @@ pub struct Oracle {
     pub labels: BTreeMap<InstanceId, String>,
     /// Current instances of tokens.
     pub current: BTreeMap<String, InstanceId>,
+    /// Instances that were, or are, to replace others.
+    pub replacements: BTreeSet<InstanceId>,
     /// Fragments that were ready: one that was replaced before never held data.
     pub used: BTreeSet<FragmentId>,
     /// Instances that have lost a disk.

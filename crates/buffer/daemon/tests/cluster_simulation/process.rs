@@ -381,6 +381,33 @@ impl Process {
     }
 }
 
+/// Checks that a complete copy of an instance has all files that must survive.
+pub fn check_copy(fs: &Fs, files: &Files, losses: &Losses) {
+    let known: Vec<PathBuf> = files.lock().unwrap().keys().cloned().collect();
+    for path in known {
+        let before = files.lock().unwrap().get(&path).cloned().unwrap_or_default();
+        let found = read(fs, &path);
+        let now = files.lock().unwrap().get(&path).cloned().unwrap_or_default();
+        let power = losses.power.load(Ordering::Relaxed);
+        let must = before.certain
+            && (now.certain, &now.data) == (before.certain, &before.data)
+            && (before.synced && now.synced || !power)
+            && !losses.disk.load(Ordering::Relaxed)
+            && !actor_thread::is_killed();
+        match (found, before.data) {
+            (Ok(found), Some(expected)) if must => {
+                assert!(found == expected, "in a copy: {}", difference(&path, &found, &expected));
+            }
+            (Err(Errno::ENOENT), Some(_)) if must => {
+                panic!("{} is missing in a copy", path.display())
+            }
+            (Ok(_), None) if must => panic!("{} was removed and is in a copy", path.display()),
+            // A node has failed meanwhile.
+            (Ok(_) | Err(_), _) => {}
+        }
+    }
+}
+
 /// Expected length of a file, and whether it is certain.
 fn length(files: &Files, path: &Path) -> Option<(usize, bool)> {
     let files = files.lock().unwrap();

@@ -65,11 +65,18 @@ impl World {
         for (id, instance) in state.storage.instances() {
             let label = instance.label.clone();
             self.oracle.labels.insert(id, label);
+            if instance.replaces.is_some() {
+                let is_new = self.oracle.replacements.insert(id);
+                self.oracle.counts.evacuations += u64::from(is_new);
+            }
         }
         for (_, session) in state.sessions.iter() {
             if let Some(instance) = session.instance {
                 let token = session.token.clone();
-                self.oracle.current.insert(token, instance);
+                let before = self.oracle.current.insert(token, instance);
+                let has_moved = before != Some(instance);
+                let moved = has_moved && self.oracle.replacements.contains(&instance);
+                self.oracle.counts.evacuated += u64::from(moved);
             }
         }
         for (id, fragment) in state.storage.fragments() {

@@ -32,4 +32,4 @@ pub use request::{
     AdminRequest, CacheRecall, Call, DataRequest, FileRequest, InodeRequest, LockRequest,
     NameRequest, Request, SessionRequest,
 };
-pub use session::{Attach, ClientHost, HostFence, SessionInfo, SessionToken};
+pub use session::{ALL_HOSTS, Attach, ClientHost, HostFence, SessionInfo, SessionToken};

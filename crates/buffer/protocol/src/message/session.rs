@@ -46,10 +46,13 @@ pub struct ClientHost {
     pub mount: Option<u64>,
 }
 
+/// In a [`HostFence`]: all hosts.
+pub const ALL_HOSTS: &str = "*";
+
 /// A compute node whose mounts of an instance are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFence {
-    /// Its name.
+    /// Its name; [`ALL_HOSTS`] for every host.
     pub host: String,
     /// The first generation of its mounts that is accepted.
     pub generation: u64,

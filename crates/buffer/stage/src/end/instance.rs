@@ -14,7 +14,7 @@ use forebay_protocol::{Attr, Ino};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome};
+use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SpecialFile};
 
 /// Bytes of directory entries per request.
 const DIR_PAGE_BYTES: u32 = 64 << 10;
@@ -326,6 +326,22 @@ impl DirHandle for InstanceDir {
         let made = self.namespace.fs.make_inode(self.ino, name.as_bytes(), new, 0o777)?;
         let wanted = FileStat { mode: made.mode.into(), ..*like };
         set_inode_metadata(&self.namespace.fs, made.ino, (made.uid, made.gid), &wanted)
+    }
+
+    fn special_file(&self, name: &OsStr, _: &FileStat) -> Result<Option<SpecialFile>, Errno> {
+        let found = self.find(name)?;
+        Ok(Some(SpecialFile { kind: found.kind, device: found.rdev }))
+    }
+
+    fn make_special_file(
+        &self,
+        name: &OsStr,
+        special: SpecialFile,
+        like: &FileStat,
+    ) -> Result<(), Errno> {
+        let new = NewInode::Node(special.kind, special.device);
+        let made = self.namespace.fs.make_inode(self.ino, name.as_bytes(), new, 0o600)?;
+        set_inode_metadata(&self.namespace.fs, made.ino, (made.uid, made.gid), like)
     }
 
     fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno> {

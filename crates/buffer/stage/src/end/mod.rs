@@ -102,6 +102,15 @@ pub enum PutOutcome {
     Unsupported,
 }
 
+/// A device, pipe or socket in an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialFile {
+    /// The type.
+    pub kind: forebay_protocol::FileKind,
+    /// Number of the device, if it is one.
+    pub device: u32,
+}
+
 /// Whether copies keep the extended attribute `name`: those of users, and access control lists.
 pub(crate) fn is_xattr_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
@@ -186,6 +195,23 @@ pub trait DirHandle: Metadata + Send + Sync {
     fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno>;
     /// Creates a symbolic link with the owner and times of `stat`; `EXIST` if the name exists.
     fn symlink(&self, name: &OsStr, link_target: &OsStr, stat: &FileStat) -> Result<(), Errno>;
+    /// The kind of a device, pipe or socket, and the number of a device, if it can be copied; `seen` is
+    /// its entry as it was found.
+    fn special_file(&self, name: &OsStr, seen: &FileStat) -> Result<Option<SpecialFile>, Errno> {
+        let _ = (name, seen);
+        Ok(None)
+    }
+    /// Creates a device, pipe or socket with the owner, permissions and times of `stat`; `NOTSUP` if
+    /// this end has none, `EXIST` if the name exists.
+    fn make_special_file(
+        &self,
+        name: &OsStr,
+        special: SpecialFile,
+        stat: &FileStat,
+    ) -> Result<(), Errno> {
+        let _ = (name, special, stat);
+        Err(Errno::NOTSUP)
+    }
     /// Creates a hard link of `existing` in `dir`, which is on the same end.
     fn link(&self, name: &OsStr, dir: &dyn DirHandle, existing: &OsStr) -> Result<(), Errno>;
     /// Removes an entry that is not a directory.

@@ -6,7 +6,9 @@
 use super::Node;
 use crate::driver::Effect;
 use crate::objects::Objects;
-use forebay_protocol::message::{ClientHost, HostFence, MAX_FENCED_HOSTS, MAX_HOST_NAME};
+use forebay_protocol::message::{
+    ALL_HOSTS, ClientHost, HostFence, MAX_FENCED_HOSTS, MAX_HOST_NAME,
+};
 use forebay_protocol::{Errno, InstanceId, SessionId};
 use std::collections::BTreeMap;
 
@@ -15,10 +17,13 @@ use std::collections::BTreeMap;
 pub(super) struct HostFences(BTreeMap<InstanceId, BTreeMap<String, u64>>);
 
 impl HostFences {
-    /// Whether a client is a mount of a fenced host.
+    /// Whether a client is a mount of a fenced host. Movers are none.
     pub fn refuses(&self, instance: InstanceId, client: &ClientHost) -> bool {
-        let first = self.0.get(&instance).and_then(|hosts| hosts.get(&client.host));
-        client.mount.zip(first).is_some_and(|(generation, first)| generation < *first)
+        let Some((hosts, generation)) = self.0.get(&instance).zip(client.mount) else {
+            return false;
+        };
+        let is_later = |host: &str| hosts.get(host).is_some_and(|first| generation < *first);
+        is_later(&client.host) || is_later(ALL_HOSTS)
     }
 
     /// Add fences; none is ever lowered. `ENFILE`: there would be too many.
@@ -65,7 +70,8 @@ impl<O: Objects + Clone> Node<O> {
                     session = session.0,
                     instance = id.0,
                     host = client.host,
-                    "the host is presumed dead: requests of its mount are refused"
+                    "the host is presumed dead, or the instance moves to other nodes: requests of \
+                     this mount are refused"
                 );
                 self.revoke_session(id, session);
             }
@@ -94,5 +100,25 @@ impl<O: Objects + Clone> Node<O> {
             volume.connection_closed(id, *conn);
         }
         volume.close_data_handles(&mut self.context, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fence_of_all_hosts_refuses_every_earlier_mount_and_no_mover() {
+        let instance = InstanceId(3);
+        let mut fences = HostFences::default();
+        let fence = |host: &str, generation| HostFence { host: host.to_owned(), generation };
+        let client = |host: &str, mount| ClientHost { host: host.to_owned(), mount };
+        fences.raise(instance, &[fence("nid1", 9), fence(ALL_HOSTS, 5)]).unwrap();
+        assert!(fences.refuses(instance, &client("nid0", Some(4))));
+        assert!(!fences.refuses(instance, &client("nid0", Some(5))));
+        assert!(fences.refuses(instance, &client("nid1", Some(8))));
+        assert!(!fences.refuses(instance, &client("nid1", Some(9))));
+        assert!(!fences.refuses(instance, &client("bb0", None)));
+        assert!(!fences.refuses(InstanceId(4), &client("nid0", Some(0))));
     }
 }

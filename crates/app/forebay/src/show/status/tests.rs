@@ -20,6 +20,7 @@ fn example() -> Status {
         owner,
         created: UnixMillis(0),
         hosts: Vec::new(),
+        waits_for: None,
     };
     let instance = |id, label: &str, session, state: &str| InstanceStatus {
         id: InstanceId(id),
@@ -34,6 +35,8 @@ fn example() -> Status {
         public: false,
         modes: vec![AccessMode::Striped, AccessMode::Private],
         expiry: None,
+        mount_generation: None,
+        replaces: None,
         created: UnixMillis(1000),
     };
     let stage = |id, state, direction, bytes| StageStatus {
@@ -66,6 +69,7 @@ fn example() -> Status {
             pool: "embedded".into(),
             online: false,
             drained: false,
+            evacuates: false,
             forgotten: false,
             granules: 64,
             used: 32,

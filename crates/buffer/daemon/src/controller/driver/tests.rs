@@ -124,10 +124,10 @@ fn audit_log_has_a_line_for_each_allocation_and_operators_action_with_its_outcom
         driver.handle_message(id, message).unwrap();
         driver.flush().unwrap();
     };
-    send(10, Request::DrainNode { node: NodeId(7), drained: true });
+    send(10, Request::DrainNode { node: NodeId(7), drained: true, evacuate: false });
     send(11, Request::StageIn { token: "7".into() });
     std::fs::rename(&file, directory.path().join("audit.log.1")).unwrap();
-    send(12, Request::DrainNode { node: NodeId(0), drained: true });
+    send(12, Request::DrainNode { node: NodeId(0), drained: true, evacuate: true });
     let after = lines();
     assert_eq!(after.len(), 1, "a renamed log is continued under its name");
     assert_eq!((&after[0]["action"], &after[0]["outcome"]), (&"drain".into(), &"done".into()));
