@@ -56,7 +56,7 @@ pub fn run_stage(
     };
     let reason = error.to_string();
     match error {
-        StageError::Cancelled => MoverOutcome::Stopped,
+        StageError::Cancelled | StageError::OtherShare => MoverOutcome::Stopped,
         StageError::Stopped(problem) => fail(reason, vec![problem]),
         StageError::Incomplete { problems, .. } => fail(reason, problems),
     }

@@ -166,6 +166,7 @@ impl World {
             journal: Some(journal(stage)),
             verify: verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
+            share: None,
         };
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
         let movers = &mut self.nodes[index].movers;
