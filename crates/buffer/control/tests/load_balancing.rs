@@ -69,6 +69,7 @@ impl SimPeers for ObedientPeers {
                 fragments: fragments.iter().copied().collect(),
                 written: Bytes(0),
                 obeyed: StateStamp::default(),
+                shares_stages: false,
             };
             self.storage_report(NodeId(node), heartbeat, inputs);
         }

@@ -92,6 +92,7 @@ impl Pool {
             fragments: Vec::new(),
             written: Bytes(0),
             obeyed: StateStamp::default(),
+            shares_stages: false,
         });
         let script = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
         let effects = pool.request(

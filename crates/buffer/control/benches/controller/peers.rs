@@ -46,6 +46,7 @@ impl Peers {
                 fragments: self.fragments[index].iter().copied().collect(),
                 written: Bytes(0),
                 obeyed: StateStamp::default(),
+                shares_stages: false,
             };
             inputs.push(self.of_node(index, heartbeat));
         }

@@ -21,6 +21,8 @@ pub(super) struct Contacts {
     started_at: Option<UnixMillis>,
     peers: BTreeMap<Peer, PeerContact>,
     written: BTreeMap<NodeId, Bytes>,
+    /// Storage nodes that share stages with others.
+    sharing: BTreeSet<NodeId>,
     /// Nodes whose last report was about another disk than theirs.
     wrong_disks: BTreeSet<NodeId>,
     /// Fragments that nodes have and only a lost state of the controller knew.
@@ -100,6 +102,19 @@ impl Contacts {
         let contact = self.peers.get(peer);
         let last = contact.map(|contact| contact.last_report_at);
         now.ms_since(last.max(self.started_at).unwrap_or_default())
+    }
+
+    /// Notes whether a storage node shares stages with others.
+    pub fn record_sharing(&mut self, node: NodeId, shares: bool) {
+        match shares {
+            true => self.sharing.insert(node),
+            false => self.sharing.remove(&node),
+        };
+    }
+
+    /// Whether a storage node shares stages with others, as far as it has reported.
+    pub fn shares_stages(&self, node: NodeId) -> bool {
+        self.sharing.contains(&node)
     }
 
     /// Notes how much was written to a storage node's flash.

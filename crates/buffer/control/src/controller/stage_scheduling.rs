@@ -1,5 +1,5 @@
 //! Scheduling of stages: queued stages are assigned to storage nodes in the order that the policy
-//! decides.
+//! decides. Other nodes of an instance may share a stage (`shares.rs`).
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,11 @@ impl Controller {
     pub(super) fn start_stages(&mut self) {
         let shortage = self.short_of_space_at;
         let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
-        let RunningStages { of_node, mut of_session } = self.running_stages();
+        let RunningStages { mut of_node, mut of_session } = self.running_stages();
         for (node, queued) in self.queued_stages() {
-            let running = of_node.get(&node).copied().unwrap_or(0);
-            let mut free = self.settings.max_stages_per_node.saturating_sub(running);
             for id in start_order(&queued, short_of_space) {
-                if free == 0 {
+                let running = of_node.get(&node).copied().unwrap_or(0);
+                if running >= self.settings.max_stages_per_node {
                     break;
                 }
                 let id = StageId(id);
@@ -45,8 +44,11 @@ impl Controller {
                 let running = of_session.entry(key).or_default();
                 if *running < limit {
                     *running += 1;
-                    free -= 1;
-                    self.state.stages.assign(id, node);
+                    let nodes = self.nodes_for_stage(stage, node, &of_node);
+                    for node in &nodes {
+                        *of_node.entry(*node).or_default() += 1;
+                    }
+                    self.state.stages.assign(id, &nodes);
                 }
             }
         }
@@ -55,10 +57,12 @@ impl Controller {
     fn running_stages(&self) -> RunningStages {
         let mut running = RunningStages::default();
         for (_, stage) in self.state.stages.in_progress() {
-            if let (true, Some(node)) = (stage.state.has_mover(), stage.node) {
+            if stage.state.has_mover() {
                 let key = (stage.session, stage.instance);
-                *running.of_node.entry(node).or_default() += 1;
                 *running.of_session.entry(key).or_default() += 1;
+                for node in stage.busy_nodes() {
+                    *running.of_node.entry(node).or_default() += 1;
+                }
             }
         }
         running
@@ -85,8 +89,8 @@ impl Controller {
         queued
     }
 
-    /// The node that moves a stage's data: a node with a fragment of the instance, and the same one
-    /// in every attempt, so that it can resume.
+    /// The node that moves a stage's data, perhaps with others: a node with a fragment of the
+    /// instance, and the same one in every attempt, so that it can resume.
     fn mover_node(&self, id: StageId, stage: &StageRecord) -> Option<NodeId> {
         if stage.node.is_some() {
             return stage.node;

@@ -190,6 +190,9 @@ pub struct StageStatus {
     pub state: StageState,
     /// Progress.
     pub progress: StageProgress,
+    /// The storage nodes that move its data; empty before it starts.
+    #[serde(default)]
+    pub nodes: Vec<NodeId>,
 }
 
 /// Status of all objects, each kind by ascending id.
@@ -401,6 +404,7 @@ impl Controller {
             line: stage.directive.line,
             state: stage.state.clone(),
             progress: self.state.stages.progress(id, stage),
+            nodes: stage.nodes().collect(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod driver;
 mod fragments;
 mod health;
+mod mover_barrier;
 mod movers;
 mod run_stage;
 
@@ -25,7 +26,7 @@ use crate::mounts::{Mounts, StorageAccess};
 use crate::service::Service;
 use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
-pub use run_stage::{run_stage, verify_mode};
+pub use run_stage::{run_stage, share_of, verify_mode};
 
 /// Parameters of a storage node at its start.
 pub(crate) struct Setup {

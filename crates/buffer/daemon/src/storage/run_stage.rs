@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_client::Fs;
-use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
+use forebay_control::messages::{FailedFile, Owner, SharePlan, StageFailure, StagePlan};
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::{Credentials, Errno};
 use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{
-    Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
-    StageOptions, StageReport, StageRequest, Verify, apply_logs,
+    Identity, ItemKind, Problem, ProgressCounters, Share, ShareBarrier, StageError, StageItem,
+    StageLocation, StageOptions, StageReport, StageRequest, Verify, apply_logs,
 };
 
 use crate::mounts::STRIPED_DIRECTORY;
@@ -27,6 +27,12 @@ pub fn verify_mode(plan: &StagePlan) -> Verify {
         true => Verify::ReadBack,
         false => Verify::Checksum,
     }
+}
+
+/// The share of a mover that waits at `barrier`, if several movers share the stage.
+pub fn share_of(plan: &StagePlan, barrier: Arc<dyn ShareBarrier>) -> Option<Share> {
+    let SharePlan { index, count, key } = plan.share?;
+    Some(Share { index, count, key, barrier })
 }
 
 /// Carries out a stage into or out of an attached instance. `pfs` replaces the parallel file system
@@ -46,6 +52,9 @@ pub fn run_stage(
         });
         MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
     };
+    if plan.share.is_some_and(|share| share.index >= share.count) {
+        return fail("protocol error: there is no such share of the stage".to_owned(), Vec::new());
+    }
     let outcome = match Ends::open(plan, attached, pfs) {
         Ok(ends) => ends.run(options, counters),
         Err(problem) => Err(StageError::Stopped(problem)),

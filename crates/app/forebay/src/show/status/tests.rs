@@ -50,6 +50,7 @@ fn example() -> Status {
             all_found: id > 0,
             ..StageProgress::default()
         },
+        nodes: Vec::new(),
     };
     ControlStatus {
         usage: Vec::new(),
