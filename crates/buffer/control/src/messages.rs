@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use forebay_protocol::InstanceId;
 pub use forebay_protocol::message::HostFence;
-pub use forebay_protocol::progress::{PhaseTimes, StageProgress};
+pub use forebay_protocol::progress::{PhaseTimes, ShareDecision, ShareTally, StageProgress};
 
 use crate::records::record_key;
 
@@ -132,6 +132,10 @@ pub struct StagePlan {
     /// heartbeats say that they copy instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<CopySource>,
+    /// The share of this mover, if several share the stage. Only a node that has announced that it
+    /// shares stages gets one: an older node would move all data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<SharePlan>,
 }
 
 /// An instance that is copied to another one, as a mover needs to know it.
@@ -141,6 +145,31 @@ pub struct CopySource {
     pub instance: InstanceId,
     /// Addresses of its storage daemons, in the order of its fragments.
     pub addresses: Vec<String>,
+}
+
+/// The share of a mover in a stage of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharePlan {
+    /// Its number, from 0.
+    pub index: u32,
+    /// Number of shares.
+    pub count: u32,
+    /// A number that the shares of this attempt have, and nothing else.
+    pub key: u64,
+}
+
+/// The order to a mover that has copied its share of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareOrder {
+    /// The stage.
+    pub stage: StageId,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// The tally of the mover that the decision follows from.
+    pub tally: ShareTally,
+    /// What it is to do. `None`: stop, whether it has copied its share or not, because another mover
+    /// has failed.
+    pub decision: Option<ShareDecision>,
 }
 
 /// A mount, as a compute node needs to know it.
@@ -189,6 +218,8 @@ pub enum StorageCommand {
     StartStage(StagePlan),
     /// Stop moving data; the source stays as it is.
     CancelStage(StageId),
+    /// Finish a share of a stage, or stop it. Sent to nodes only that share stages.
+    EndShare(ShareOrder),
 }
 
 /// A command to a compute node.
@@ -297,6 +328,9 @@ pub enum StorageReport {
         /// Whether its movers copy instances ([`StagePlan::copy_of`]).
         #[serde(default)]
         copies_instances: bool,
+        /// Whether it can share stages with other nodes.
+        #[serde(default)]
+        shares_stages: bool,
     },
     /// The fragment can be used.
     FragmentReady(FragmentId),
@@ -309,6 +343,8 @@ pub enum StorageReport {
     HostsFenced(FragmentId, u64),
     /// Progress of an attempt of a stage.
     StageProgress(StageId, u32, StageProgress),
+    /// The copies of its share of an attempt are on stable storage, and it waits for an order.
+    ShareCopied(StageId, u32, StageProgress, ShareTally),
     /// The attempt is done: all data is on stable storage.
     StageDone(StageId, u32, StageProgress),
     /// The attempt failed; the source is untouched.
@@ -357,6 +393,8 @@ impl StageFailure {
     pub const MAX_FILES: usize = 1000;
     /// Limit on the sum of their paths' lengths, in bytes.
     pub const MAX_PATH_BYTES: usize = 256 << 10;
+    /// The reason of a mover that was stopped because another one of its stage has failed.
+    pub const STOPPED: &str = "the mover was stopped";
 
     /// A failure that names as many of `files` as the limits allow.
     pub fn new(

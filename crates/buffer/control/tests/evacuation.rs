@@ -629,6 +629,7 @@ fn target_that_comes_back_empty_is_not_switched_to() {
             written: Bytes(0),
             obeyed: Default::default(),
             copies_instances: true,
+            shares_stages: false,
         },
     }));
     let done = StorageReport::StageDone(id, attempt, StageProgress::default());

@@ -70,6 +70,7 @@ impl SimPeers for ObedientPeers {
                 written: Bytes(0),
                 obeyed: StateStamp::default(),
                 copies_instances: true,
+                shares_stages: false,
             };
             self.storage_report(NodeId(node), heartbeat, inputs);
         }
@@ -100,6 +101,7 @@ impl SimPeers for ObedientPeers {
                 StorageReport::StageDone(plan.stage, plan.attempt, StageProgress::default())
             }
             StorageCommand::CancelStage(stage) => StorageReport::StageCancelled(stage),
+            StorageCommand::EndShare(_) => panic!("stages of replicas are not shared"),
             StorageCommand::FenceHosts { .. } => panic!("mounts of replicas write nothing"),
         };
         self.storage_report(node, report, inputs);

@@ -93,6 +93,7 @@ impl Pool {
             written: Bytes(0),
             obeyed: StateStamp::default(),
             copies_instances: true,
+            shares_stages: false,
         });
         let script = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n";
         let effects = pool.request(

@@ -279,6 +279,7 @@ fn settings(config: &PoolConfig, secret: [u8; 32]) -> Settings {
         mount_root: config.mount_root.display().to_string(),
         operator: config.operator,
         max_stages_per_node: config.max_stages_per_node,
+        max_nodes_per_stage: config.max_nodes_per_stage,
         max_nodes: config.max_nodes,
         stripe_bytes: config.stripe.0,
         secret,

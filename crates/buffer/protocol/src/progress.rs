@@ -64,6 +64,55 @@ impl StageAmount {
     }
 }
 
+/// What one of several movers of a stage has seen and copied, when its copies are on stable storage.
+/// Sums of hashes, which do not depend on the order in which it has seen something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareTally {
+    /// The directories of the source with their modification times, and the files that all movers
+    /// copy parts of: equal for all movers that have seen the same source.
+    pub seen: u64,
+    /// The files and links of the source.
+    pub entries: u64,
+    /// The files and links that are this mover's.
+    pub own: u64,
+    /// Whether this mover has created the target directory.
+    pub created: bool,
+    /// Number of files that it could not copy.
+    pub problems: u64,
+}
+
+impl ShareTally {
+    /// Whether movers with these tallies have seen the same source, and each of its files belongs to
+    /// one of them.
+    pub fn agree(tallies: &[ShareTally]) -> bool {
+        let Some(first) = tallies.first() else {
+            return false;
+        };
+        let same = |tally: &ShareTally| (tally.seen, tally.entries) == (first.seen, first.entries);
+        let own = tallies.iter().fold(0u64, |sum, tally| sum.wrapping_add(tally.own));
+        tallies.iter().all(same) && own == first.entries
+    }
+
+    /// What movers with these tallies are to do, when all have one.
+    pub fn decide(tallies: &[ShareTally]) -> ShareDecision {
+        let no_problems = tallies.iter().all(|tally| tally.problems == 0);
+        ShareDecision {
+            complete: no_problems && ShareTally::agree(tallies),
+            created: tallies.iter().any(|tally| tally.created),
+        }
+    }
+}
+
+/// What the movers of a stage do when all have copied what is theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareDecision {
+    /// Whether the stage is completed. Otherwise it fails, because some files could not be copied;
+    /// the others are kept, and directories get their attributes.
+    pub complete: bool,
+    /// Whether one of the movers has created the target directory.
+    pub created: bool,
+}
+
 /// Time spent in each completed phase; in microseconds when serialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTimes {
@@ -100,6 +149,16 @@ impl PhaseTimes {
     /// Time until all copies were on stable storage.
     pub fn until_durable(&self) -> Duration {
         self.copying + self.syncing
+    }
+
+    /// The longer time of both, phase by phase.
+    pub fn max(&self, other: &PhaseTimes) -> PhaseTimes {
+        PhaseTimes {
+            copying: self.copying.max(other.copying),
+            syncing: self.syncing.max(other.syncing),
+            reading_back: self.reading_back.max(other.reading_back),
+            finishing: self.finishing.max(other.finishing),
+        }
     }
 
     /// The sum with `other`, phase by phase.
@@ -190,5 +249,10 @@ impl StageProgress {
             read_back: self.read_back.plus(other.read_back),
             times: self.times.plus(&other.times),
         }
+    }
+    /// The progress of two movers that work on one stage at the same time: amounts add up, times do
+    /// not.
+    pub fn beside(&self, other: &StageProgress) -> StageProgress {
+        StageProgress { times: self.times.max(&other.times), ..self.plus(other) }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_protocol::progress::StagePhase;
+use forebay_protocol::progress::{ShareDecision, StagePhase};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -15,6 +15,7 @@ use crate::error::{Failure, MAX_LISTED_PROBLEMS, Problem, Problems, StageError};
 use crate::large_file::LargeFileQueue;
 use crate::progress::ProgressCounters;
 use crate::request::{StageOptions, StageReport, Verify};
+use crate::share::{Claim, RunningShare};
 use crate::tree::CopyLocation;
 
 /// The state of a copy of which parts are read back.
@@ -49,6 +50,10 @@ pub(crate) struct StageContext<'a> {
     pub read_back: Mutex<Vec<ReadBackItem>>,
     /// Tasks that were found and are not completed.
     pub pending_tasks: AtomicU64,
+    /// This mover's share, if several share the stage.
+    pub share: Option<RunningShare<'a>>,
+    /// Another mover could not copy all of its share.
+    incomplete: AtomicBool,
     fatal: Mutex<Option<Problem>>,
     stopped: AtomicBool,
     /// The current phase, and when its time was last counted.
@@ -72,6 +77,8 @@ impl<'a> StageContext<'a> {
             large_files: LargeFileQueue::default(),
             read_back: Mutex::default(),
             pending_tasks: AtomicU64::new(0),
+            share: options.share.as_ref().map(RunningShare::new),
+            incomplete: AtomicBool::new(false),
             fatal: Mutex::default(),
             stopped: AtomicBool::new(false),
             phase: Mutex::new((StagePhase::Copying, started)),
@@ -93,6 +100,24 @@ impl<'a> StageContext<'a> {
     /// Counts the time in the last phase. Returns the time now.
     pub fn end_phases(&self) -> Instant {
         self.count_phase_time(None).1
+    }
+
+    /// Ends an interruption of the current phase, whose time does not count.
+    fn resume_phase(&self) {
+        self.phase.lock().1 = self.options.host.now();
+    }
+
+    /// Waits for the other movers of the stage; copies are on stable storage. `None`: it was
+    /// cancelled.
+    pub fn await_shares(&self, share: &RunningShare<'_>) -> Option<ShareDecision> {
+        self.count_phase_time(None);
+        let tally = share.tally(self.problems.count());
+        let decision = share.share.barrier.wait(&tally, self.progress);
+        self.resume_phase();
+        if decision.is_some_and(|decision| !decision.complete) {
+            self.incomplete.store(true, Ordering::Relaxed);
+        }
+        decision
     }
 
     fn count_phase_time(&self, next: Option<StagePhase>) -> (StagePhase, Instant) {
@@ -146,6 +171,21 @@ impl<'a> StageContext<'a> {
         }
     }
 
+    /// A file of `bytes` bytes was found that this mover copies, or a part of which it copies.
+    pub fn expect_copy(&self, claim: Claim, bytes: u64) {
+        match (claim, &self.share) {
+            (Claim::Split { first }, Some(share)) => {
+                let segment = self.segment_bytes();
+                let own = share.own_bytes(first, bytes, segment);
+                match share.is_first() {
+                    true => self.progress.copied.expect_file(own),
+                    false => self.progress.copied.expect_bytes(own),
+                }
+            }
+            _ => self.progress.copied.expect_file(bytes),
+        }
+    }
+
     /// Counts a regular file of `bytes` bytes whose copy is complete.
     pub fn count_file(&self, bytes: u64) {
         let mut report = self.report.lock();
@@ -189,6 +229,9 @@ impl<'a> StageContext<'a> {
         let (problems, count) = self.problems.take();
         if count > 0 {
             return Err(StageError::Incomplete { problems, count });
+        }
+        if self.incomplete.load(Ordering::Relaxed) {
+            return Err(StageError::OtherShare);
         }
         let now = self.progress.snapshot();
         assert!(now.all_found, "a successful stage has seen everything");

@@ -8,6 +8,7 @@ use crate::large_file::{CopiedPart, LargeFile};
 use crate::open_copy::OpenCopy;
 use crate::publish::publish;
 use crate::request::Verify;
+use crate::split::complete_own_parts;
 
 /// Queues the parts of a large file.
 pub(crate) fn queue_large_file(ctx: &StageContext<'_>, copy: OpenCopy) -> Result<(), Failure> {
@@ -50,10 +51,15 @@ pub(crate) fn copy_large_part(
         return;
     }
     let failed = large.has_failed();
-    let outcome = if failed { Err(Failure::Cancelled) } else { complete(ctx, large) };
+    let outcome = match (failed, large.is_shared()) {
+        (true, _) => Err(Failure::Cancelled),
+        (false, true) => complete_own_parts(ctx, large),
+        (false, false) => complete(ctx, large),
+    };
     // Parts that are in the journal are kept for the next run, unless this file has a problem.
     let keep = ctx.durability.is_journaled() && failed && ctx.keeps_parts();
-    if outcome.is_err() && !keep {
+    // The copy of a file of all shares is removed when the stage ends.
+    if outcome.is_err() && !keep && !large.is_shared() {
         large.copy.remove();
     }
     if !failed {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::end::{DirHandle, FileStat};
 use crate::error::{Problem, describe};
-use crate::journal::{Copied, Journal};
+use crate::journal::{CompleteShare, Copied, Journal};
 use crate::request::StageOptions;
 
 /// Bytes copied between two syncs of a journaled stage.
@@ -180,6 +180,17 @@ impl<'a> Durability<'a> {
                 journal.record_sync(sync_targets)
             }
         }
+    }
+
+    /// Whether an earlier run has recorded that the copies of this share are on stable storage.
+    pub fn is_share_complete(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.complete_share().is_some())
+    }
+
+    /// Records that the copies of a share are on stable storage.
+    pub fn record_share(&self, share: &CompleteShare) -> Result<(), Problem> {
+        assert!(self.unconfirmed.lock().copies.is_empty());
+        self.in_journal(|journal| journal.record_share(share))
     }
 
     /// Records that the stage is complete; everything must be on stable storage.

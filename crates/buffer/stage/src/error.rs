@@ -51,6 +51,8 @@ pub enum StageError {
     },
     /// The stage was cancelled.
     Cancelled,
+    /// This mover has copied its share of the stage, but another one has not.
+    OtherShare,
 }
 
 impl fmt::Display for StageError {
@@ -59,6 +61,7 @@ impl fmt::Display for StageError {
         match self {
             StageError::Stopped(problem) => problem.fmt(f),
             StageError::Cancelled => f.write_str("cancelled"),
+            StageError::OtherShare => f.write_str("another node could not copy its share"),
             StageError::Incomplete { problems, count } => {
                 for (index, problem) in problems.iter().take(SHOWN).enumerate() {
                     let end = if index > 0 { "\n" } else { "" };
@@ -153,7 +156,12 @@ impl Problems {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.inner.lock().1 == 0
+        self.count() == 0
+    }
+
+    /// Number of problems.
+    pub fn count(&self) -> u64 {
+        self.inner.lock().1
     }
 
     /// Takes the problems, sorted by path, and their number.

@@ -8,7 +8,8 @@
 //! - `N`: a sync failed; entries since the last `Y` are void.
 //! - `M`: the stage created this directory as a target.
 //! - `D`: a large file is started over; earlier entries of its parts are void.
-//! - `C`: the stage is complete.
+//! - `B`: the copies of this share of the stage are on stable storage, in the attempt with this key.
+//! - `C`: the stage, or its attempt of the last `B`, is complete.
 //!
 //! A last line without a newline is incomplete and ignored.
 //!
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_protocol::Timestamp;
+use forebay_protocol::progress::ShareTally;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::end::FileStat;
@@ -75,6 +77,26 @@ impl Copied {
     fn created_dir() -> Copied {
         Copied { size: 0, modified_ns: 0, changed_ns: 0, digest: NO_DIGEST.to_owned() }
     }
+}
+
+/// A share of a stage whose copies are on stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompleteShare {
+    /// The key of the attempt.
+    pub key: u64,
+    pub tally: ShareTally,
+    /// Files and links that it has copied.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What a journal says.
+#[derive(Debug, Default)]
+struct Contents {
+    recorded: BTreeMap<Key, Copied>,
+    share: Option<CompleteShare>,
+    complete: bool,
 }
 
 /// Nanoseconds since 1970.
@@ -142,16 +164,21 @@ struct Tail {
 
 pub(crate) struct Journal {
     path: PathBuf,
-    /// Entries of earlier runs.
-    recorded: BTreeMap<Key, Copied>,
-    complete: bool,
+    /// What earlier runs have recorded.
+    earlier: Contents,
     resumed: bool,
     tail: Mutex<Tail>,
 }
 
 impl Journal {
-    /// Opens the journal of the stage `stage`. The journal of any other stage is overwritten.
-    pub fn open(host: &Arc<dyn JournalHost>, path: &Path, stage: &str) -> Result<Journal, Problem> {
+    /// Opens the journal of the stage `stage`. The journal of any other stage is overwritten. If
+    /// several movers share the stage, `attempt` is the key of the attempt.
+    pub fn open(
+        host: &Arc<dyn JournalHost>,
+        path: &Path,
+        stage: &str,
+        attempt: Option<u64>,
+    ) -> Result<Journal, Problem> {
         let problem = |error: io::Error| Problem {
             path: path.to_owned(),
             reason: format!("cannot open the journal: {error}"),
@@ -162,27 +189,44 @@ impl Journal {
         let resumed = bytes.is_some();
         // Bytes that are not text are not a journal.
         let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
-        let (recorded, complete) = parse_journal(&text, &header);
+        let mut earlier = parse_journal(&text, &header);
+        let of_attempt = earlier.share.map(|share| share.key) == attempt;
+        if !of_attempt {
+            // The other movers have to start again, too.
+            (earlier.share, earlier.complete) = (None, false);
+        }
         // The journal is rewritten without void entries.
         let mut contents = header.clone();
-        for ((path, part), copied) in &recorded {
+        for ((path, part), copied) in &earlier.recorded {
             contents.push_str(&format_entry(path, *part, copied));
         }
-        contents.push_str(if complete { "Y\nC\n" } else { "Y\n" });
-        debug_assert_eq!(parse_journal(&contents, &header).0.len(), recorded.len());
+        contents.push_str("Y\n");
+        contents.extend(earlier.share.as_ref().map(format_share));
+        contents.push_str(if earlier.complete { "C\n" } else { "" });
+        let again = || parse_journal(&contents, &header);
+        debug_assert_eq!(again().recorded.len(), earlier.recorded.len());
         let file = host.replace(path, contents.as_bytes()).map_err(problem)?;
         Ok(Journal {
             path: path.to_owned(),
-            recorded,
-            complete,
             resumed,
-            tail: Mutex::new(Tail { file: BufWriter::new(file), unsynced: 0, complete }),
+            tail: Mutex::new(Tail {
+                file: BufWriter::new(file),
+                unsynced: 0,
+                complete: earlier.complete,
+            }),
+            earlier,
         })
     }
 
     /// Whether the stage was completed by an earlier run.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.earlier.complete
+    }
+
+    /// This share of the attempt, if an earlier run has recorded that its copies are on stable
+    /// storage.
+    pub fn complete_share(&self) -> Option<&CompleteShare> {
+        self.earlier.share.as_ref()
     }
 
     /// Whether an earlier run may have left files behind.
@@ -192,7 +236,7 @@ impl Journal {
 
     /// Record that an earlier run made of a file, or of a part of it.
     pub fn recorded(&self, path: &Path, part: Option<u64>) -> Option<&Copied> {
-        self.recorded.get(&(path.to_owned(), part))
+        self.earlier.recorded.get(&(path.to_owned(), part))
     }
 
     /// Records a copied file or part. It counts for a later run from the next
@@ -213,7 +257,7 @@ impl Journal {
     pub fn void_parts(&self, path: &Path) -> Result<(), Problem> {
         let first = (path.to_owned(), Some(0));
         let last = (path.to_owned(), Some(u64::MAX));
-        if self.recorded.range(first..=last).next().is_none() {
+        if self.earlier.recorded.range(first..=last).next().is_none() {
             return Ok(());
         }
         self.append_durably(&mut self.lock_tail(), &format!("D {}\n", encode_path(path)))
@@ -231,6 +275,13 @@ impl Journal {
         self.append_durably(&mut tail, "Y\n")?;
         tail.unsynced = 0;
         Ok(())
+    }
+
+    /// Records that the copies of a share of the stage are on stable storage.
+    pub fn record_share(&self, share: &CompleteShare) -> Result<(), Problem> {
+        let mut tail = self.lock_tail();
+        assert_eq!(tail.unsynced, 0, "a complete share is on stable storage");
+        self.append_durably(&mut tail, &format_share(share))
     }
 
     /// Records that the stage is complete.
@@ -263,13 +314,13 @@ impl Journal {
     }
 }
 
-/// The valid entries of a journal with this header, and whether the stage is complete.
-fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
-    let mut recorded = BTreeMap::new();
+/// The valid entries of a journal with this header.
+fn parse_journal(text: &str, header: &str) -> Contents {
+    let mut contents = Contents::default();
+    let Contents { recorded, share, complete } = &mut contents;
     let mut unsynced: Vec<(Key, Copied)> = Vec::new();
-    let mut complete = false;
     let Some(text) = text.strip_prefix(header) else {
-        return (recorded, false);
+        return contents;
     };
     for line in text.split_inclusive('\n') {
         let Some(line) = line.strip_suffix('\n') else {
@@ -278,7 +329,11 @@ fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
         match line {
             "Y" => recorded.extend(unsynced.drain(..)),
             "N" => unsynced.clear(),
-            "C" => complete = true,
+            "C" => *complete = true,
+            _ if line.starts_with("B ") => match parse_share(line) {
+                Some(parsed) => *share = Some(parsed),
+                None => break,
+            },
             _ => match (parse_entry(line), parse_path(line, "D "), parse_path(line, "M ")) {
                 (Some(entry), ..) => unsynced.push(entry),
                 (None, Some(path), _) => {
@@ -293,7 +348,23 @@ fn parse_journal(text: &str, header: &str) -> (BTreeMap<Key, Copied>, bool) {
             },
         }
     }
-    (recorded, complete)
+    contents
+}
+
+fn format_share(share: &CompleteShare) -> String {
+    let CompleteShare { key, tally, files, bytes } = share;
+    let ShareTally { seen, entries, own, created, problems } = tally;
+    assert_eq!(*problems, 0, "a complete share has no problems");
+    let created = u8::from(*created);
+    format!("B {key} {seen} {entries} {own} {created} {files} {bytes}\n")
+}
+
+fn parse_share(line: &str) -> Option<CompleteShare> {
+    let numbers = line.strip_prefix("B ")?.split(' ').map(|word| word.parse().ok());
+    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    let [key, seen, entries, own, created, files, bytes] = numbers.try_into().ok()?;
+    let tally = ShareTally { seen, entries, own, created: created != 0, problems: 0 };
+    Some(CompleteShare { key, tally, files, bytes })
 }
 
 fn format_entry(path: &Path, part: Option<u64>, copied: &Copied) -> String {

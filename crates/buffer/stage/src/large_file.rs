@@ -12,7 +12,13 @@ use crate::open_copy::OpenCopy;
 /// A large file that is being copied in parts.
 pub(crate) struct LargeFile {
     pub copy: OpenCopy,
+    /// Parts that this mover copies.
     parts: u64,
+    /// Index of the first of them.
+    first: u64,
+    /// Difference between the indices of one and the next: 1, or the number of shares that copy the
+    /// file.
+    step: u64,
     /// The next part to be claimed.
     next: AtomicU64,
     /// Parts that are not finished.
@@ -36,12 +42,31 @@ impl LargeFile {
         LargeFile {
             copy,
             parts,
+            first: 0,
+            step: 1,
             next: AtomicU64::new(0),
             unfinished: AtomicU64::new(parts),
             failed: AtomicBool::new(false),
             copied: Mutex::default(),
             resumed,
         }
+    }
+
+    /// A file of which this share of `count` copies `parts` parts from part `first` on. Parts that are
+    /// in the journal are in its copy.
+    pub fn of_share(copy: OpenCopy, (first, parts): (u64, u64), count: u64) -> LargeFile {
+        assert!(first < count, "each share has one of the first parts");
+        LargeFile { first, step: count, ..LargeFile::new(copy, parts, true) }
+    }
+
+    /// Whether other shares copy parts of it, too.
+    pub fn is_shared(&self) -> bool {
+        self.step > 1
+    }
+
+    /// The index of a claimed part in the file.
+    fn index_of(&self, claimed: u64) -> u64 {
+        self.first + claimed * self.step
     }
 
     pub fn has_failed(&self) -> bool {
@@ -54,7 +79,7 @@ impl LargeFile {
     }
 
     pub fn add_copied_part(&self, part: CopiedPart) {
-        assert!(part.index < self.parts);
+        assert!(part.index <= self.index_of(self.parts - 1));
         self.copied.lock().push(part);
     }
 
@@ -65,11 +90,12 @@ impl LargeFile {
         unfinished == 1
     }
 
-    /// All parts of a file that was copied completely, in order.
+    /// All parts that this mover was to copy, and has copied, in order.
     pub fn take_copied_parts(&self) -> Vec<CopiedPart> {
         let mut copied = std::mem::take(&mut *self.copied.lock());
         copied.sort_by_key(|part| part.index);
-        let covered = (0..self.parts).eq(copied.iter().map(|part| part.index));
+        let own = (0..self.parts).map(|claimed| self.index_of(claimed));
+        let covered = own.eq(copied.iter().map(|part| part.index));
         assert!(covered, "each part is copied exactly once");
         copied
     }
@@ -90,7 +116,7 @@ impl LargeFileQueue {
         while let Some(large) = queue.front() {
             let part = large.next.fetch_add(1, Ordering::Relaxed);
             if part < large.parts {
-                return Some((large.clone(), part));
+                return Some((large.clone(), large.index_of(part)));
             }
             queue.pop_front();
         }

@@ -16,6 +16,7 @@
 //! - The source is only read. A file that changes while it is copied is reported, and not staged.
 //! - When [`run_stage`] returns success, everything is on stable storage; with [`Verify::ReadBack`]
 //!   it has been read back and compared with what was read at the source.
+//! - Several movers can [share](Share) a stage.
 //! - With a journal, an interrupted stage continues: files, and parts of large files, are not copied
 //!   twice.
 //! - Inside an instance no path and no symbolic link leads out of it.
@@ -40,6 +41,8 @@ mod open_copy;
 mod progress;
 mod publish;
 mod request;
+mod share;
+mod split;
 mod tree;
 mod verify;
 mod walk;
@@ -53,3 +56,4 @@ pub use location::StageLocation;
 pub use mover::run_stage;
 pub use progress::ProgressCounters;
 pub use request::{ItemKind, StageItem, StageOptions, StageReport, StageRequest, Verify};
+pub use share::{Share, ShareBarrier};

@@ -1,6 +1,6 @@
 //! Paths on either side, and opening them safely.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +59,16 @@ impl StageLocation {
     /// Another path on the same side.
     pub(crate) fn sibling(&self, path: &Path) -> StageLocation {
         StageLocation { end: self.end.clone(), path: path.to_owned() }
+    }
+
+    /// The last component of its path.
+    pub(crate) fn file_name(&self) -> Option<&OsStr> {
+        self.path.file_name()
+    }
+
+    /// Another entry of the same directory.
+    pub(crate) fn with_file_name(&self, name: &OsStr) -> StageLocation {
+        self.sibling(&self.path.with_file_name(name))
     }
 
     /// A problem with this location.

@@ -2,16 +2,20 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crossbeam_channel::bounded;
+use forebay_protocol::progress::ShareDecision;
 
 use crate::context::StageContext;
 use crate::durability::Durability;
 use crate::error::StageError;
 use crate::finish::finish_stage;
-use crate::journal::Journal;
+use crate::journal::{CompleteShare, Journal};
 use crate::progress::ProgressCounters;
 use crate::request::{StageOptions, StageReport, StageRequest};
+use crate::share::Share;
+use crate::split::remove_split_files;
 use crate::walk::{TaskSink, Walk};
 use crate::worker::Worker;
 
@@ -28,7 +32,9 @@ pub fn run_stage(
     progress: &ProgressCounters,
 ) -> Result<StageReport, StageError> {
     let started = options.host.now();
-    let open = |path| Journal::open(&options.host, path, &fingerprint(request));
+    let share = options.share.as_ref();
+    let attempt = share.map(|share| share.key);
+    let open = |path| Journal::open(&options.host, path, &fingerprint(request), attempt);
     let journal = options.journal.as_deref().map(open).transpose();
     let journal = journal.map_err(StageError::Stopped)?;
     if journal.as_ref().is_some_and(Journal::is_complete) {
@@ -37,6 +43,13 @@ pub fn run_stage(
             time: options.host.now().saturating_duration_since(started),
             ..StageReport::default()
         });
+    }
+    // Share 0 needs what it finds in the source to finish the stage.
+    if let (Some(share), Some(journal)) = (share, &journal)
+        && share.index > 0
+        && let Some(complete) = journal.complete_share()
+    {
+        return await_finish(share, complete, journal, progress);
     }
     let durability = Durability::new(options, journal);
     let ctx = StageContext::new(options, progress, durability, started);
@@ -57,8 +70,38 @@ pub fn run_stage(
     if !ctx.is_stopped() {
         finish_stage(&ctx, request, &found);
     }
+    let outcome = end_stage(&ctx, started);
+    if let Some(share) = &ctx.share
+        && outcome.is_err()
+        && !progress.is_suspended()
+    {
+        remove_split_files(share.share.key, &share.split_files());
+    }
+    outcome
+}
+
+fn end_stage(ctx: &StageContext<'_>, started: Instant) -> Result<StageReport, StageError> {
     let time = ctx.end_phases().saturating_duration_since(started);
     ctx.outcome(time)
+}
+
+/// Waits for the other movers of a stage with a share whose copies are on stable storage.
+fn await_finish(
+    share: &Share,
+    complete: &CompleteShare,
+    journal: &Journal,
+    progress: &ProgressCounters,
+) -> Result<StageReport, StageError> {
+    progress.copied.restore(complete.files, complete.bytes);
+    progress.set_all_found();
+    match share.barrier.wait(&complete.tally, progress) {
+        None => Err(StageError::Cancelled),
+        Some(ShareDecision { complete: false, .. }) => Err(StageError::OtherShare),
+        Some(ShareDecision { complete: true, .. }) => {
+            journal.record_completion().map_err(StageError::Stopped)?;
+            Ok(StageReport::default())
+        }
+    }
 }
 
 /// Identifies a stage: equal requests have equal fingerprints.

@@ -44,6 +44,17 @@ impl OpenCopy {
         Ok(OpenCopy { source, stat, hidden, hidden_name, to })
     }
 
+    /// A copy whose hidden file, of this name, is open. Several movers may write to it.
+    pub fn of_hidden(
+        source: Box<dyn FileHandle>,
+        stat: FileStat,
+        to: Destination,
+        hidden: Box<dyn FileHandle>,
+        hidden_name: OsString,
+    ) -> OpenCopy {
+        OpenCopy { source, stat, hidden, hidden_name, to }
+    }
+
     /// Gives the complete copy its name, replacing what has that name.
     pub fn rename(&self) -> Result<(), Failure> {
         self.to

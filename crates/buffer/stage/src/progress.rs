@@ -35,6 +35,19 @@ impl Amounts {
         self.bytes_total.fetch_add(bytes, Relaxed);
     }
 
+    /// A part of `bytes` bytes of a file was found that another mover counts.
+    pub fn expect_bytes(&self, bytes: u64) {
+        self.bytes_total.fetch_add(bytes, Relaxed);
+    }
+
+    /// These files and bytes were found and copied by an earlier run.
+    pub fn restore(&self, files: u64, bytes: u64) {
+        self.files_total.fetch_add(files, Relaxed);
+        self.files.fetch_add(files, Relaxed);
+        self.bytes_total.fetch_add(bytes, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// A file is complete.
     pub fn add_file(&self) {
         let before = self.files.fetch_add(1, Relaxed);

@@ -7,6 +7,21 @@ use crate::error::Failure;
 use crate::metadata::copy_metadata;
 use crate::open_copy::OpenCopy;
 
+/// Fails if the source has changed since it was opened.
+pub(crate) fn check_unchanged(copy: &OpenCopy) -> Result<(), Failure> {
+    let now = copy.source.stat().map_err(|e| Failure::source("reading its attributes", e))?;
+    if copy.stat.is_unchanged(&now) {
+        return Ok(());
+    }
+    Err(changed())
+}
+
+/// The source has changed.
+pub(crate) fn changed() -> Failure {
+    let reason = "changed while it was staged; stage it again when no program writes to it";
+    Failure::File(reason.to_owned(), Errno::BUSY)
+}
+
 /// Completes a copy whose contents are all written: if the source is unchanged, the copy gets the
 /// metadata of the source, its name, and an entry in the journal.
 pub(crate) fn publish(
@@ -14,11 +29,7 @@ pub(crate) fn publish(
     copy: &OpenCopy,
     digest: String,
 ) -> Result<(), Failure> {
-    let now = copy.source.stat().map_err(|e| Failure::source("reading its attributes", e))?;
-    if !copy.stat.is_unchanged(&now) {
-        let reason = "changed while it was staged; stage it again when no program writes to it";
-        return Err(Failure::File(reason.to_owned(), Errno::BUSY));
-    }
+    check_unchanged(copy)?;
     if let Some(lost) = copy_metadata(&*copy.source, &copy.stat, &*copy.hidden)? {
         ctx.warnings.warn(&copy.to.source_path, lost);
     }

@@ -9,6 +9,7 @@ use forebay_protocol::progress::PhaseTimes;
 use crate::error::Problem;
 use crate::journal::{JournalHost, Os};
 use crate::location::StageLocation;
+use crate::share::Share;
 
 /// The type of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct StageOptions {
     pub segment_bytes: u64,
     /// The host of the journal, and the clock.
     pub host: Arc<dyn JournalHost>,
+    /// The part of the stage that this mover does, if several movers share it.
+    pub share: Option<Share>,
 }
 
 impl Default for StageOptions {
@@ -83,6 +86,7 @@ impl Default for StageOptions {
             sync_interval: Duration::from_secs(30),
             segment_bytes: 64 << 20,
             host: Arc::new(Os),
+            share: None,
         }
     }
 }

@@ -23,6 +23,16 @@ pub(crate) fn hidden_name(name: &OsStr) -> OsString {
     OsString::from(format!("{HIDDEN_PREFIX}{}", digest.get(..32).unwrap_or_default()))
 }
 
+/// The name of an incomplete copy of the file `name` to which all shares of an attempt of a stage
+/// write, which have this key.
+pub(crate) fn split_name(name: &OsStr, key: u64) -> OsString {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&key.to_le_bytes());
+    hasher.update(name.as_bytes());
+    let digest = hasher.finalize().to_hex();
+    OsString::from(format!("{HIDDEN_PREFIX}{}", digest.get(..32).unwrap_or_default()))
+}
+
 /// The name of a damaged copy of the file `name` until the file is copied again. It differs from
 /// that of an incomplete copy, because nothing of a damaged copy may be reused.
 pub(crate) fn damaged_name(name: &OsStr) -> OsString {
@@ -112,6 +122,27 @@ pub(crate) enum CopyLocation {
 }
 
 impl CopyLocation {
+    /// Whether it is the hidden file to which several movers copy.
+    pub fn is_hidden(&self) -> bool {
+        let is_hidden = |name: &OsStr| name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes());
+        match self {
+            CopyLocation::Tree { name, .. } => is_hidden(name),
+            CopyLocation::Single(path) => path.file_name().is_some_and(is_hidden),
+        }
+    }
+
+    /// Another file in the same directory.
+    pub fn with_name(&self, name: &OsStr) -> CopyLocation {
+        match self {
+            CopyLocation::Tree { tree, directory, .. } => CopyLocation::Tree {
+                tree: tree.clone(),
+                directory: directory.clone(),
+                name: name.to_owned(),
+            },
+            CopyLocation::Single(path) => CopyLocation::Single(path.with_file_name(name)),
+        }
+    }
+
     /// The path, for messages.
     pub fn display(&self) -> PathBuf {
         match self {

@@ -162,6 +162,12 @@ fn verify_item(
     if item.state.damaged.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
+    let damaged = "checksum mismatch: what was read back is not what was copied. The storage there is \
+                   faulty, or another program writes to the copy";
+    if item.location.is_hidden() {
+        // Other movers write to it, too. It is removed when all have ended.
+        return Err(Failure::File(damaged.to_owned(), Errno::IO));
+    }
     let new_name = match &item.location {
         CopyLocation::Tree { tree, directory, name } => {
             rename_damaged(open_target_dir(last_dir, tree, directory)?, name)
@@ -172,11 +178,7 @@ fn verify_item(
         }
     };
     let new_name = new_name.map_err(|e| Failure::target("renaming the damaged copy", e))?;
-    let reason = format!(
-        "checksum mismatch: what was read back is not what was copied. The storage there is faulty, \
-         or another program writes to the copy, which is renamed to {}",
-        new_name.to_string_lossy()
-    );
+    let reason = format!("{damaged}, which is renamed to {}", new_name.to_string_lossy());
     Err(Failure::File(reason, Errno::IO))
 }
 

@@ -2,7 +2,7 @@
 //! copy tasks; further hard links of a file are kept for the end.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::end::{FileKind, FileStat};
 use crate::error::{Failure, Problem, describe};
 use crate::location::open_dir_below;
 use crate::request::{ItemKind, StageItem, StageRequest};
+use crate::share::{Claim, RunningShare};
 use crate::tree::{DirTree, HIDDEN_PREFIX};
 use crate::worker::{CopyTask, Worker};
 
@@ -71,11 +72,16 @@ impl<'a> Walk<'a> {
                 return self.found;
             }
             match item.kind {
-                ItemKind::File => self.send(CopyTask::Single {
-                    index,
-                    source: item.source.clone(),
-                    target: item.target.clone(),
-                }),
+                ItemKind::File => {
+                    let (source, target) = (item.source.clone(), item.target.clone());
+                    let items = request.items.len();
+                    let ends = [source.display(), target.display()];
+                    let ends = [ends[0].as_path(), ends[1].as_path()];
+                    let share = self.ctx.share.as_ref();
+                    if share.is_none_or(|share| share.opens_single(ends, items)) {
+                        self.send(CopyTask::Single { index, items, source, target });
+                    }
+                }
                 ItemKind::Directory => match self.open_tree(index, item) {
                     Ok(tree) => self.walk_tree(&Arc::new(tree)),
                     Err(problem) => {
@@ -110,6 +116,11 @@ impl<'a> Walk<'a> {
             durability.record_created_dir(&key)?;
         }
         let created_before = durability.recorded(&key, None).is_some();
+        if let Some(share) = &self.ctx.share
+            && (created || created_before)
+        {
+            share.note_created();
+        }
         let target_path = item.target.display();
         let handle = target.try_clone();
         let handle = handle.map_err(|errno| item.target.problem(describe(errno), errno))?;
@@ -152,18 +163,25 @@ impl<'a> Walk<'a> {
             let created = parent.mkdir(name).and_then(|_| parent.open_dir(name));
             created.map_err(|e| Failure::target("creating the directory", e))?;
         }
+        if let Some(share) = &self.ctx.share {
+            share.see_dir(tree.index, path, &stat);
+        }
         self.found.directories.push(FoundDir { tree: tree.clone(), path: path.clone(), stat });
-        self.ctx.report.lock().directories += 1;
+        let is_first = self.ctx.share.as_ref().is_none_or(RunningShare::is_first);
+        self.ctx.report.lock().directories += u64::from(is_first);
         let read = source.read_dir(&mut |name, seen| {
             let source_path = || tree.source_path.join(path).join(name);
             if name.as_bytes().starts_with(HIDDEN_PREFIX.as_bytes()) {
-                let reason = "left out: an interrupted stage left it";
-                self.ctx.warnings.warn(&source_path(), reason);
+                if is_first {
+                    let reason = "left out: an interrupted stage left it";
+                    self.ctx.warnings.warn(&source_path(), reason);
+                }
             } else {
                 match seen {
                     Ok(seen) => {
                         self.add_entry(tree, path, name.to_owned(), seen, unvisited, links);
                     }
+                    Err(_) if self.claim(tree, path, name, None) == Claim::Other => {}
                     Err(errno) => {
                         let failure = Failure::source("reading its attributes", errno);
                         self.ctx.record_outcome(&source_path(), Err(failure));
@@ -185,9 +203,16 @@ impl<'a> Walk<'a> {
         links: &mut FirstLinks,
     ) {
         let progress = self.ctx.progress;
+        if seen.kind == FileKind::Directory {
+            return unvisited.push(Arc::from(path.join(&name)));
+        }
+        let claim = self.claim(tree, path, &name, Some(&seen));
+        if claim == Claim::Other {
+            return;
+        }
         let (tree, directory) = (tree.clone(), path.clone());
         match seen.kind {
-            FileKind::Directory => return unvisited.push(Arc::from(path.join(&name))),
+            FileKind::Directory => return,
             FileKind::Symlink => progress.copied.expect_file(0),
             FileKind::File | FileKind::Other => {
                 if seen.nlink > 1 {
@@ -204,9 +229,23 @@ impl<'a> Walk<'a> {
                     links.insert(seen.inode, full);
                 }
                 let is_file = seen.kind == FileKind::File;
-                progress.copied.expect_file(if is_file { seen.size } else { 0 });
+                self.ctx.expect_copy(claim, if is_file { seen.size } else { 0 });
             }
         }
-        self.send(CopyTask::Entry { tree, directory, name, seen });
+        self.send(CopyTask::Entry { tree, directory, name, seen, claim });
+    }
+
+    /// Whose the entry `name` of a directory is.
+    fn claim(
+        &self,
+        tree: &DirTree,
+        directory: &Path,
+        name: &OsStr,
+        seen: Option<&FileStat>,
+    ) -> Claim {
+        let Some(share) = &self.ctx.share else {
+            return Claim::Own;
+        };
+        share.claim(&tree.journal_key(directory, name), seen, self.ctx.segment_bytes())
     }
 }

@@ -18,6 +18,9 @@ use crate::end::{DirHandle, FileKind, FileStat};
 use crate::error::{Failure, Problem};
 use crate::location::StageLocation;
 use crate::open_copy::Destination;
+use crate::publish::changed;
+use crate::share::Claim;
+use crate::split::{SplitPlace, queue_split_file};
 use crate::tree::{CopyLocation, DirPair, DirTree};
 
 /// Time for which an idle thread waits for a task before it looks for parts of large files.
@@ -28,9 +31,9 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Something that the walk found.
 pub(crate) enum CopyTask {
     /// A file or symbolic link in a directory, whose path is relative to the tree.
-    Entry { tree: Arc<DirTree>, directory: Arc<Path>, name: OsString, seen: FileStat },
-    /// A file that is an item of the request.
-    Single { index: usize, source: StageLocation, target: StageLocation },
+    Entry { tree: Arc<DirTree>, directory: Arc<Path>, name: OsString, seen: FileStat, claim: Claim },
+    /// A file that is an item of the request, one of `items`.
+    Single { index: usize, items: usize, source: StageLocation, target: StageLocation },
 }
 
 /// Counts a task as completed when dropped, also by a panic: other threads wait for the count.
@@ -108,13 +111,13 @@ impl<'a> Worker<'a> {
 
     fn run_task(&mut self, task: CopyTask) {
         match task {
-            CopyTask::Entry { tree, directory, name, seen } => {
+            CopyTask::Entry { tree, directory, name, seen, claim } => {
                 let source_path = tree.source_path.join(&directory).join(&name);
-                let outcome = self.copy_entry(&tree, &directory, name, &seen, &source_path);
+                let outcome = self.copy_entry(&tree, &directory, name, &seen, claim, &source_path);
                 self.ctx.record_outcome(&source_path, outcome);
             }
-            CopyTask::Single { index, source, target } => {
-                if let Err(problem) = self.copy_single(index, &source, &target) {
+            CopyTask::Single { index, items, source, target } => {
+                if let Err(problem) = self.copy_single(index, items, source, target) {
                     self.ctx.problems.add(problem);
                 }
             }
@@ -127,6 +130,7 @@ impl<'a> Worker<'a> {
         directory: &Arc<Path>,
         name: OsString,
         seen: &FileStat,
+        claim: Claim,
         source_path: &Path,
     ) -> Result<(), Failure> {
         let here = DirPair::open_cached(&mut self.last_dir, tree, directory)?;
@@ -147,6 +151,21 @@ impl<'a> Worker<'a> {
             },
             name,
         };
+        if let (Claim::Split { first }, Some(share)) = (claim, &self.ctx.share) {
+            let source = here.source.open(&to.name, Some(seen));
+            let source = source.map_err(|e| Failure::source("opening it", e))?;
+            let stat = source.opened_stat();
+            let stat = stat.map_err(|e| Failure::source("reading its attributes", e))?;
+            if !seen.is_unchanged(&stat) {
+                return Err(changed());
+            }
+            let place = SplitPlace::Tree {
+                tree: tree.clone(),
+                directory: directory.clone(),
+                name: to.name.clone(),
+            };
+            return queue_split_file(self.ctx, share, place, (source, stat), to, first);
+        }
         if copy_small_file(self.ctx, here, seen, &to, &mut self.small_file)? {
             return Ok(());
         }
@@ -159,10 +178,24 @@ impl<'a> Worker<'a> {
     fn copy_single(
         &mut self,
         index: usize,
-        source: &StageLocation,
-        target: &StageLocation,
+        items: usize,
+        source: StageLocation,
+        target: StageLocation,
     ) -> Result<(), Problem> {
         let file = source.open_file()?;
+        let stat = file.opened_stat();
+        let size = stat.map_or(0, |stat| stat.size);
+        let mut claim = Claim::Own;
+        if let Some(share) = &self.ctx.share {
+            let ends = [source.display(), target.display()];
+            let ends = [ends[0].as_path(), ends[1].as_path()];
+            let is_file = stat.is_ok_and(|stat| stat.kind == FileKind::File);
+            let file_bytes = if is_file { size } else { 0 };
+            claim = share.claim_single(ends, items, file_bytes, self.ctx.segment_bytes());
+            if claim == Claim::Other {
+                return Ok(());
+            }
+        }
         let (parent, name) = target.open_parent()?;
         if parent.lstat(&name).is_ok_and(|existing| existing.kind == FileKind::Other) {
             let reason = "is a device, a pipe or a socket; it is not replaced by a file";
@@ -171,8 +204,7 @@ impl<'a> Worker<'a> {
         let parent: Arc<dyn DirHandle> = Arc::from(parent);
         let durability = &self.ctx.durability;
         durability.add_target(&parent, target.display())?;
-        let size = file.opened_stat().map_or(0, |stat| stat.size);
-        self.ctx.progress.copied.expect_file(size);
+        self.ctx.expect_copy(claim, size);
         let source_path = source.display();
         let to = Destination {
             parent,
@@ -181,7 +213,13 @@ impl<'a> Worker<'a> {
             source_path: source_path.clone(),
             location: CopyLocation::Single(target.clone()),
         };
-        let outcome = copy_file(self.ctx, file, to, &mut self.buffer);
+        let outcome = match (claim, &self.ctx.share, stat) {
+            (Claim::Split { first }, Some(share), Ok(stat)) => {
+                let place = SplitPlace::Single { source, target };
+                queue_split_file(self.ctx, share, place, (file, stat), to, first)
+            }
+            _ => copy_file(self.ctx, file, to, &mut self.buffer),
+        };
         self.ctx.record_outcome(&source_path, outcome);
         Ok(())
     }

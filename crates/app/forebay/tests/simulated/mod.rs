@@ -166,6 +166,8 @@ fn step_storage(node: &mut StorageNode, input: StorageInput, counts: &Counts) ->
                     let outcome = MoverOutcome::Stopped;
                     inputs.push(StorageInput::MoverEnded(stage, attempt, outcome));
                 }
+                // The mover of a share has completed, too.
+                StorageEffect::ReleaseMover(..) => {}
                 StorageEffect::Report(report) => reports.push(report),
             }
         }

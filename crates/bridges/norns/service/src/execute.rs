@@ -215,7 +215,7 @@ fn first_code(error: &StageError) -> i32 {
     let code = match error {
         StageError::Stopped(problem) => problem.code,
         StageError::Incomplete { problems, .. } => problems.first().map_or(0, |first| first.code),
-        StageError::Cancelled => libc::ECANCELED,
+        StageError::Cancelled | StageError::OtherShare => libc::ECANCELED,
     };
     if code == 0 { libc::EIO } else { code }
 }

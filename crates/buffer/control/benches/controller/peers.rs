@@ -47,6 +47,7 @@ impl Peers {
                 written: Bytes(0),
                 obeyed: StateStamp::default(),
                 copies_instances: true,
+                shares_stages: false,
             };
             inputs.push(self.of_node(index, heartbeat));
         }
@@ -76,6 +77,7 @@ impl Peers {
                     }
                     StorageCommand::StartStage(_)
                     | StorageCommand::CancelStage(_)
+                    | StorageCommand::EndShare(_)
                     | StorageCommand::FenceHosts { .. } => return None,
                 };
                 Some(self.of_node(index, body))

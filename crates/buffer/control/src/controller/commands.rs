@@ -12,9 +12,9 @@ use forebay_units::Bytes;
 use super::machine::Controller;
 use super::objects::{
     Activation, Fragment, FragmentState, HostReplica, Mount, MountId, MountState, StageRecord,
-    StageState,
 };
 use super::sent_commands::CommandTarget;
+use super::shares::{share_order, stage_commands, stage_node};
 use super::touched::Touched;
 use crate::messages::{
     ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, Owner, StageId,
@@ -60,7 +60,8 @@ impl Controller {
         let fragments = storage.fragments().filter_map(|(id, _)| self.fragment_command(id));
         let fences = storage.fragments().filter(|(id, _)| self.needs_fences(*id));
         let fences = fences.map(|(id, _)| CommandTarget::FenceHosts(id));
-        let stages = self.state.stages.in_progress().filter_map(|(id, _)| self.stage_command(id));
+        let stages = self.state.stages.in_progress();
+        let stages = stages.flat_map(|(id, stage)| stage_commands(id, stage));
         let activations = self.state.sessions.activations();
         let mounts = activations.flat_map(|(id, _)| self.state.sessions.mounts.of(id));
         let mounts = mounts.filter_map(|(id, _)| self.mount_command(id));
@@ -72,15 +73,23 @@ impl Controller {
         let fragments: Vec<FragmentId> = self.state.storage.changed_fragments().collect();
         for id in fragments {
             let kinds = [CommandTarget::CreateFragment(id), CommandTarget::RemoveFragment(id)];
-            self.replace_commands(&kinds, self.fragment_command(id));
-            let fences = CommandTarget::FenceHosts(id);
-            let needed = self.needs_fences(id).then_some(fences.clone());
-            self.replace_commands(&[fences], needed);
+            self.replace_commands(&kinds, self.fragment_command(id).as_slice());
+            let fences = [CommandTarget::FenceHosts(id)];
+            let needed = self.needs_fences(id);
+            self.replace_commands(&fences, if needed { &fences } else { &[] });
         }
         let stages: Vec<StageId> = self.state.stages.changed().collect();
         for id in stages {
-            let kinds = [CommandTarget::StartStage(id), CommandTarget::CancelStage(id)];
-            self.replace_commands(&kinds, self.stage_command(id));
+            let stage = self.state.stages.get(id);
+            let needed = stage.map(|stage| stage_commands(id, stage)).unwrap_or_default();
+            for kind in self.sent.of_stage(id) {
+                if !needed.contains(&kind) {
+                    self.sent.forget(&kind);
+                }
+            }
+            for target in needed {
+                self.sent.need(target);
+            }
         }
         let sessions = &self.state.sessions;
         let of_activation = |id| sessions.mounts.of(id).map(|(id, _)| id);
@@ -88,17 +97,17 @@ impl Controller {
         let mounts: BTreeSet<MountId> = sessions.mounts.changed_keys().chain(of_changed).collect();
         for id in mounts {
             let kinds = [CommandTarget::Mount(id), CommandTarget::Unmount(id)];
-            self.replace_commands(&kinds, self.mount_command(id));
+            self.replace_commands(&kinds, self.mount_command(id).as_slice());
         }
     }
 
-    /// Of these commands for one object, at most one is needed.
-    fn replace_commands(&mut self, kinds: &[CommandTarget], needed: Option<CommandTarget>) {
-        for kind in kinds.iter().filter(|kind| Some(*kind) != needed.as_ref()) {
+    /// Of these commands for one object, some are needed.
+    fn replace_commands(&mut self, kinds: &[CommandTarget], needed: &[CommandTarget]) {
+        for kind in kinds.iter().filter(|kind| !needed.contains(kind)) {
             self.sent.forget(kind);
         }
-        if let Some(needed) = needed {
-            self.sent.need(needed);
+        for needed in needed {
+            self.sent.need(needed.clone());
         }
     }
 
@@ -106,7 +115,6 @@ impl Controller {
     /// nodes of its instance would be too much for every step.
     fn command_for(&self, target: CommandTarget) -> Option<AddressedCommand> {
         let node_of = |id| Some(self.state.storage.fragment(id)?.node);
-        let stage_of = |id| self.state.stages.get(id).and_then(|stage| Some((stage.node?, stage)));
         Some(match target {
             CommandTarget::CreateFragment(id) => {
                 let fragment = self.state.storage.fragment(id)?;
@@ -123,14 +131,21 @@ impl Controller {
                 let command = StorageCommand::FenceHosts { fragment: id, hosts, through };
                 AddressedCommand::Storage(fragment.node, command)
             }
-            CommandTarget::StartStage(id) => {
-                let (node, stage) = stage_of(id)?;
-                let command = StorageCommand::StartStage(self.stage_plan(id, stage)?);
+            CommandTarget::StartStage(id, share) => {
+                let stage = self.state.stages.get(id)?;
+                let node = self.mover_of(stage, share)?;
+                let command = StorageCommand::StartStage(self.stage_plan(id, stage, share)?);
                 AddressedCommand::Storage(node, command)
             }
-            CommandTarget::CancelStage(id) => {
-                let (node, _) = stage_of(id)?;
+            CommandTarget::CancelStage(id, share) => {
+                let node = stage_node(self.state.stages.get(id)?, share)?;
                 AddressedCommand::Storage(node, StorageCommand::CancelStage(id))
+            }
+            CommandTarget::EndShare(id, share) => {
+                let stage = self.state.stages.get(id)?;
+                let node = self.mover_of(stage, share)?;
+                let order = share_order(id, stage, share)?;
+                AddressedCommand::Storage(node, StorageCommand::EndShare(order))
             }
             CommandTarget::Mount(id) => {
                 let mount = self.state.sessions.mounts.by_id(id)?;
@@ -211,20 +226,7 @@ impl Controller {
         fragments.filter_map(|(_, fragment)| storage.node(fragment.node)?.address.clone()).collect()
     }
 
-    fn stage_command(&self, id: StageId) -> Option<CommandTarget> {
-        let stage = self.state.stages.get(id).filter(|stage| stage.node.is_some())?;
-        match stage.state {
-            StageState::Running => Some(CommandTarget::StartStage(id)),
-            StageState::Cancelling => Some(CommandTarget::CancelStage(id)),
-            StageState::Waiting
-            | StageState::Queued
-            | StageState::Done
-            | StageState::Failed(_)
-            | StageState::Cancelled => None,
-        }
-    }
-
-    fn stage_plan(&self, id: StageId, stage: &StageRecord) -> Option<StagePlan> {
+    fn stage_plan(&self, id: StageId, stage: &StageRecord, share: u32) -> Option<StagePlan> {
         let session = self.state.sessions.get(stage.session)?;
         Some(StagePlan {
             stage: id,
@@ -238,6 +240,7 @@ impl Controller {
             read_back: stage.copy_of.is_some()
                 || self.settings.read_back.applies_to(stage.directive.direction),
             copy_of: stage.copy_of.map(|source| self.copy_source(source)),
+            share: self.share_plan(id, stage, share),
         })
     }
 

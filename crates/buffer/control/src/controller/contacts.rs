@@ -23,6 +23,8 @@ pub(super) struct Contacts {
     written: BTreeMap<NodeId, Bytes>,
     /// Nodes whose movers copy instances.
     copiers: BTreeSet<NodeId>,
+    /// Storage nodes that share stages with others.
+    sharing: BTreeSet<NodeId>,
     /// Nodes whose last report was about another disk than theirs.
     wrong_disks: BTreeSet<NodeId>,
     /// Fragments that nodes have and only a lost state of the controller knew.
@@ -115,6 +117,19 @@ impl Contacts {
     /// Whether a storage node has reported that its movers copy instances.
     pub fn copies_instances(&self, node: NodeId) -> bool {
         self.copiers.contains(&node)
+    }
+
+    /// Notes whether a storage node shares stages with others.
+    pub fn record_sharing(&mut self, node: NodeId, shares: bool) {
+        match shares {
+            true => self.sharing.insert(node),
+            false => self.sharing.remove(&node),
+        };
+    }
+
+    /// Whether a storage node shares stages with others, as far as it has reported.
+    pub fn shares_stages(&self, node: NodeId) -> bool {
+        self.sharing.contains(&node)
     }
 
     /// Notes how much was written to a storage node's flash.

@@ -44,6 +44,7 @@ mod sent_commands;
 mod session_table;
 mod settings;
 mod setup;
+mod shares;
 mod stage_scheduling;
 mod stage_table;
 mod staging;
@@ -75,6 +76,7 @@ pub use request::{
 pub use request_table::RequestTable;
 pub use session_table::SessionTable;
 pub use settings::{ReadBack, Settings};
+pub use shares::{ShareEnd, StageShare};
 pub use stage_table::StageTable;
 pub use state::State;
 pub use status::{

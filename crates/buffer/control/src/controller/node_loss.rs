@@ -158,20 +158,25 @@ impl Controller {
 
     /// Ends the stages whose data a node moved.
     fn end_stages_on(&mut self, node: NodeId, name: &str) {
-        let stages = &mut self.state.stages;
-        let moved_here = stages.ids(|s| s.node == Some(node) && s.state.is_in_progress());
+        let moved_here = self
+            .state
+            .stages
+            .ids(|stage| stage.state.is_in_progress() && stage.nodes().any(|moves| moves == node));
         for id in moved_here {
-            let Some(stage) = stages.get(id) else {
+            let Some(stage) = self.state.stages.get(id) else {
                 continue;
             };
+            if stage.state.has_mover() && stage.share_of(node).is_some() {
+                self.lose_share(id, node, name);
+                continue;
+            }
             let state = match stage.state == StageState::Cancelling {
                 true => StageState::Cancelled,
-                false => StageState::Failed(format!(
-                    "storage node `{name}`, which moved it, is lost for good: an operator has \
-                     given it up"
-                )),
+                false => StageState::Failed(mover_is_lost(name)),
             };
-            let moved = stages.progress(id, stage);
+            let stages = &mut self.state.stages;
+            let moved = stages.get(id).map(|stage| stages.progress(id, stage));
+            let moved = moved.unwrap_or_default();
             stages.end(id, state, moved, &[]);
         }
     }
@@ -201,4 +206,9 @@ impl Controller {
             node.forgotten = None;
         }
     }
+}
+
+/// The reason of a stage whose mover is lost with its node.
+pub(super) fn mover_is_lost(node: &str) -> String {
+    format!("storage node `{node}`, which moved it, is lost for good: an operator has given it up")
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::expiry::Expiry;
 use super::request::{InstanceSpec, Lifetime, Outcome, Setup};
+use super::shares::StageShare;
 use crate::messages::{
     ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, Owner, SessionId, StageId,
     StageProgress, UnixMillis,
@@ -370,8 +371,11 @@ pub struct StageRecord {
     pub replica: Option<FragmentId>,
     /// Source and destination.
     pub directive: Stage,
-    /// The storage node that moves the data.
+    /// The storage node that moves the data; of several, the one with the first share.
     pub node: Option<NodeId>,
+    /// The shares of the storage nodes that move the data together; empty if one node moves all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<StageShare>,
     /// Number of the current attempt.
     pub attempt: u32,
     /// State.
@@ -392,6 +396,26 @@ pub struct StageRecord {
 }
 
 impl StageRecord {
+    /// The storage nodes that move its data: that of share 0 first.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let one = self.node.filter(|_| self.shares.is_empty());
+        one.into_iter().chain(self.shares.iter().map(|share| share.node))
+    }
+
+    /// The storage nodes that have a mover for it, if it has movers.
+    pub(super) fn busy_nodes(&self) -> impl Iterator<Item = NodeId> {
+        let has_ended = |node: &NodeId| {
+            self.shares.iter().any(|share| share.node == *node && share.end.is_some())
+        };
+        self.nodes().filter(move |node| !has_ended(node))
+    }
+
+    /// The share of a storage node.
+    pub(super) fn share_of(&self, node: NodeId) -> Option<u32> {
+        let index = self.shares.iter().position(|share| share.node == node);
+        index.and_then(|index| u32::try_from(index).ok())
+    }
+
     /// Whether it is a stage-out of the script that has failed twice because nothing has been
     /// written at its source: it holds no results back. Once is not enough, since the user may want
     /// to save files at another path.

@@ -73,6 +73,7 @@ impl Controller {
             replica: None,
             directive: description(source, label),
             node: None,
+            shares: Vec::new(),
             attempt: 0,
             state: StageState::Waiting,
             queued: self.now,

@@ -7,6 +7,7 @@ use forebay_policy::pool::NodeId;
 use super::machine::Controller;
 use super::objects::{FragmentState, Mount, MountState, StageState};
 use super::sent_commands::CommandTarget;
+use super::shares::ShareEnd;
 use crate::messages::{
     ActivationId, ComputeCommand, ComputeReport, FailedFile, FragmentId, Peer, Report,
     StageFailure, StageId, StageProgress, StorageCommand, StorageReport,
@@ -43,8 +44,15 @@ impl Controller {
             StorageReport::Heartbeat { obeyed, .. } if !self.state.is_known(&obeyed) => {
                 self.note_lost_state(obeyed);
             }
-            StorageReport::Heartbeat { fragments, written, obeyed: _, copies_instances } => {
+            StorageReport::Heartbeat {
+                fragments,
+                written,
+                obeyed: _,
+                copies_instances,
+                shares_stages,
+            } => {
                 if newest {
+                    self.contacts.record_sharing(node, shares_stages);
                     self.contacts.record_written(node, written);
                     self.contacts.record_copier(node, copies_instances);
                     self.compare_fragments(node, sequence, &fragments);
@@ -56,24 +64,37 @@ impl Controller {
             StorageReport::FragmentRemoved(id) => self.fragment_removed(id, node),
             StorageReport::HostsFenced(id, through) => self.hosts_fenced(id, through),
             StorageReport::StageProgress(id, attempt, progress) => {
-                if self.state.stages.record_progress(id, attempt, progress) {
-                    let target = CommandTarget::StartStage(id);
+                let stages = &mut self.state.stages;
+                if let Some(share) = stages.record_progress(id, node, attempt, progress) {
+                    let target = CommandTarget::StartStage(id, share);
                     self.sent.postpone(&target, self.now);
                 }
             }
+            StorageReport::ShareCopied(id, attempt, progress, tally) => {
+                self.share_copied(node, id, attempt, progress, tally);
+            }
             StorageReport::StageDone(id, attempt, moved) => {
-                self.stage_ended(id, attempt, StageState::Done, moved, &[]);
+                if !self.share_ended(node, id, Some(attempt), ShareEnd::Done, moved) {
+                    self.stage_ended(id, attempt, StageState::Done, moved, &[]);
+                }
             }
             StorageReport::StageFailed(id, attempt, failure) => {
                 let StageFailure { reason, files, moved } = failure;
                 // The limits hold for reports of any peer.
-                let files = StageFailure::new(String::new(), files, moved).files;
+                let failure = StageFailure::new(reason.clone(), files, moved);
+                let files = failure.files.clone();
+                if self.share_ended(node, id, Some(attempt), ShareEnd::Failed(failure), moved) {
+                    return;
+                }
                 self.stage_ended(id, attempt, StageState::Failed(reason), moved, &files);
                 self.state.stages.record_failed_files(id, attempt, files);
             }
             StorageReport::StageCancelled(id) => {
+                let moved = StageProgress::default();
+                if self.share_ended(node, id, None, ShareEnd::Cancelled, moved) {
+                    return;
+                }
                 if let Some(attempt) = self.state.stages.get(id).map(|stage| stage.attempt) {
-                    let moved = StageProgress::default();
                     self.stage_ended(id, attempt, StageState::Cancelled, moved, &[]);
                 }
             }
@@ -231,7 +252,7 @@ impl Controller {
         self.sent.forget(&CommandTarget::CreateFragment(id));
     }
 
-    fn stage_ended(
+    pub(super) fn stage_ended(
         &mut self,
         id: StageId,
         attempt: u32,
@@ -259,7 +280,7 @@ impl Controller {
             self.record_stage_use(session, direction, &moved, state == StageState::Done);
         }
         self.state.stages.end(id, state, moved, failed);
-        self.sent.forget(&CommandTarget::StartStage(id));
+        self.sent.forget(&CommandTarget::StartStage(id, 0));
     }
 
     fn set_mount_state(

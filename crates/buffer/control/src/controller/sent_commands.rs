@@ -12,8 +12,10 @@ pub(super) enum CommandTarget {
     CreateFragment(FragmentId),
     RemoveFragment(FragmentId),
     FenceHosts(FragmentId),
-    StartStage(StageId),
-    CancelStage(StageId),
+    /// The mover of a share; share 0 of a stage that one node moves.
+    StartStage(StageId, u32),
+    CancelStage(StageId, u32),
+    EndShare(StageId, u32),
     Mount(MountId),
     Unmount(MountId),
 }
@@ -81,6 +83,16 @@ impl SentCommands {
     /// A command is not needed, or no longer in flight: the next one for its target is due at once.
     pub fn forget(&mut self, target: &CommandTarget) {
         self.last_sent.remove(target);
+    }
+
+    /// The commands for a stage that are needed.
+    pub fn of_stage(&self, id: StageId) -> Vec<CommandTarget> {
+        let all = |first: fn(StageId, u32) -> CommandTarget| {
+            self.last_sent.range(first(id, 0)..=first(id, u32::MAX)).map(|(target, _)| target)
+        };
+        let starts = all(CommandTarget::StartStage);
+        let ends = all(CommandTarget::CancelStage).chain(all(CommandTarget::EndShare));
+        starts.chain(ends).cloned().collect()
     }
 
     /// The commands that are needed.

@@ -23,6 +23,8 @@ pub struct Settings {
     pub reply_retention_ms: u64,
     /// Limit on the stages that one storage node moves at a time.
     pub max_stages_per_node: usize,
+    /// Limit on the storage nodes that share one stage; 1: none is shared.
+    pub max_nodes_per_stage: usize,
     /// Directory below which sessions are mounted; without a trailing `/`.
     pub mount_root: String,
     /// User with the operator's rights, besides root.
@@ -96,6 +98,7 @@ impl Default for Settings {
             staging_timeout_ms: 86_400_000,
             reply_retention_ms: 3_600_000,
             max_stages_per_node: 4,
+            max_nodes_per_stage: 8,
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,

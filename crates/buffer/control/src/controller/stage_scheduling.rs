@@ -1,5 +1,5 @@
 //! Scheduling of stages: queued stages are assigned to storage nodes in the order that the policy
-//! decides.
+//! decides. Other nodes of an instance may share a stage (`shares.rs`).
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,8 @@ const SHORTAGE_MS: u64 = 60_000;
 /// Number of stages that have a mover.
 #[derive(Default)]
 struct RunningStages {
+    /// Those that count against the limit of their nodes.
     of_node: BTreeMap<NodeId, usize>,
-    /// Those without progress.
-    stalled_of_node: BTreeMap<NodeId, usize>,
     of_session: BTreeMap<(SessionId, InstanceId), u32>,
 }
 
@@ -30,15 +29,12 @@ impl Controller {
         let shortage = self.short_of_space_at;
         let short_of_space = shortage.is_some_and(|at| self.now.ms_since(at) < SHORTAGE_MS);
         self.stalled_stages.observe(&self.state.stages, self.now);
-        let RunningStages { of_node, stalled_of_node, mut of_session } = self.running_stages();
+        let RunningStages { mut of_node, mut of_session } = self.running_stages();
         let max = self.settings.max_stages_per_node;
         for (node, queued) in self.queued_stages() {
-            let movers = |of_node: &BTreeMap<NodeId, usize>| of_node.get(&node).copied();
-            let (moving, stalled) = (movers(&of_node), movers(&stalled_of_node));
-            let running = counted_movers(moving.unwrap_or(0), stalled.unwrap_or(0), max);
-            let mut free = max.saturating_sub(running);
             for id in start_order(&queued, short_of_space) {
-                if free == 0 {
+                let moving = of_node.get(&node).copied().unwrap_or(0);
+                if moving >= max {
                     break;
                 }
                 let id = StageId(id);
@@ -52,8 +48,11 @@ impl Controller {
                 let running = of_session.entry(key).or_default();
                 if *running < limit {
                     *running += 1;
-                    free -= 1;
-                    self.state.stages.assign(id, node);
+                    let nodes = self.nodes_for_stage(stage, node, &of_node);
+                    for node in &nodes {
+                        *of_node.entry(*node).or_default() += 1;
+                    }
+                    self.state.stages.assign(id, &nodes);
                 }
             }
         }
@@ -61,16 +60,23 @@ impl Controller {
 
     fn running_stages(&self) -> RunningStages {
         let mut running = RunningStages::default();
+        let mut stalled: BTreeMap<NodeId, usize> = BTreeMap::new();
         for (id, stage) in self.state.stages.in_progress() {
-            if let (true, Some(node)) = (stage.state.has_mover(), stage.node) {
+            if stage.state.has_mover() {
                 let key = (stage.session, stage.instance);
+                *running.of_session.entry(key).or_default() += 1;
                 let of_node = match self.stalled_stages.contains(id, self.now) {
-                    true => &mut running.stalled_of_node,
+                    true => &mut stalled,
                     false => &mut running.of_node,
                 };
-                *of_node.entry(node).or_default() += 1;
-                *running.of_session.entry(key).or_default() += 1;
+                for node in stage.busy_nodes() {
+                    *of_node.entry(node).or_default() += 1;
+                }
             }
+        }
+        for (node, stalled) in stalled {
+            let moving = running.of_node.entry(node).or_default();
+            *moving = counted_movers(*moving, stalled, self.settings.max_stages_per_node);
         }
         running
     }
@@ -99,8 +105,8 @@ impl Controller {
         queued
     }
 
-    /// The node that moves a stage's data: a node with a fragment of the instance, and the same one
-    /// in every attempt, so that it can resume.
+    /// The node that moves a stage's data, perhaps with others: a node with a fragment of the
+    /// instance, and the same one in every attempt, so that it can resume.
     fn mover_node(&self, id: StageId, stage: &StageRecord) -> Option<NodeId> {
         if stage.node.is_some() {
             return stage.node;

@@ -6,8 +6,9 @@ use forebay_policy::pool::NodeId;
 
 use super::job_index::JobStages;
 use super::objects::{StageRecord, StageState};
+use super::shares::{ShareEnd, StageShare};
 use crate::messages::{
-    FailedFile, FragmentId, InstanceId, SessionId, StageId, StageProgress, UnixMillis,
+    FailedFile, FragmentId, InstanceId, SessionId, ShareTally, StageId, StageProgress, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
@@ -19,8 +20,8 @@ const MAX_FAILED_FILES: usize = 65_536;
 #[derive(Clone, Debug)]
 pub struct StageTable {
     records: Table<StageId, StageRecord>,
-    /// Progress of stages with a mover.
-    progress: BTreeMap<StageId, StageProgress>,
+    /// Progress of stages with a mover, by share; of a stage that one node moves, share 0.
+    progress: BTreeMap<(StageId, u32), StageProgress>,
     /// Follows from `records`.
     job_stages: JobStages,
     /// The stages in progress. Follows from `records`.
@@ -65,7 +66,7 @@ impl StageTable {
 
     /// Panics if the tables contradict each other. Costs time in proportion to their size.
     pub(super) fn check_invariants(&self) {
-        let with_mover = |id: &StageId| {
+        let with_mover = |(id, _): &(StageId, u32)| {
             let stage = self.records.get(*id);
             stage.is_some_and(|stage| stage.state.has_mover())
         };
@@ -80,6 +81,10 @@ impl StageTable {
                 !stage.state.has_mover() || stage.node.is_some(),
                 "a stage has a mover on no node"
             );
+            let first = stage.shares.first().map(|share| share.node);
+            assert!(first.is_none() || first == stage.node, "share 0 is on the stage's node");
+            let nodes: BTreeSet<NodeId> = stage.nodes().collect();
+            assert_eq!(nodes.len(), stage.nodes().count(), "a node has two shares of a stage");
             assert!(
                 stage.attempt > 0 || !stage.state.is_in_progress(),
                 "a stage was started without an attempt"
@@ -124,7 +129,20 @@ impl StageTable {
 
     /// Progress of the current attempt; of an ended stage, at its end.
     pub(super) fn progress(&self, id: StageId, stage: &StageRecord) -> StageProgress {
-        self.progress.get(&id).copied().unwrap_or(stage.moved)
+        if stage.shares.is_empty() || !stage.state.has_mover() {
+            return self.progress.get(&(id, 0)).copied().unwrap_or(stage.moved);
+        }
+        let of_share = |(index, share): (u32, &StageShare)| match share.end {
+            Some(_) => share.moved,
+            None => self.progress.get(&(id, index)).copied().unwrap_or_default(),
+        };
+        let progress = (0..).zip(&stage.shares).map(of_share);
+        progress.reduce(|sum, more| sum.beside(&more)).unwrap_or_default()
+    }
+
+    /// Progress of a share of the current attempt.
+    pub(super) fn progress_of_share(&self, id: StageId, index: u32) -> StageProgress {
+        self.progress.get(&(id, index)).copied().unwrap_or_default()
     }
 
     /// The stages that running jobs have requested, by path.
@@ -149,15 +167,70 @@ impl StageTable {
         stage.state = StageState::Queued;
         stage.attempt += 1;
         stage.queued = now;
+        for share in &mut stage.shares {
+            *share = StageShare::of(share.node);
+        }
         self.note_state(id);
     }
 
-    /// Assigns a queued stage to the node that moves its data.
-    pub(super) fn assign(&mut self, id: StageId, node: NodeId) {
+    /// Assigns a queued stage to the nodes that move its data, one or several. They are the same in
+    /// every attempt, because each has its journal of what it has copied.
+    pub(super) fn assign(&mut self, id: StageId, nodes: &[NodeId]) {
         if let Some(stage) = self.records.get_mut(id) {
             assert_eq!(stage.state, StageState::Queued);
+            assert!(stage.node.is_none() || stage.nodes().eq(nodes.iter().copied()));
             stage.state = StageState::Running;
-            stage.node = Some(node);
+            stage.node = nodes.first().copied();
+            if nodes.len() > 1 {
+                stage.shares = nodes.iter().copied().map(StageShare::of).collect();
+            }
+        }
+    }
+
+    /// Notes that the copies of a share of an attempt are on stable storage. Returns whether that
+    /// changes anything.
+    pub(super) fn record_tally(&mut self, id: StageId, index: u32, tally: ShareTally) -> bool {
+        let share = self.share(id, index);
+        if share.is_none_or(|share| share.end.is_some() || share.tally == Some(tally)) {
+            return false;
+        }
+        if let Some(share) = self.share_mut(id, index) {
+            share.tally = Some(tally);
+        }
+        true
+    }
+
+    /// The mover of a share has ended, or is lost with its node. Returns whether that is news.
+    pub(super) fn end_share(
+        &mut self,
+        id: StageId,
+        index: u32,
+        end: ShareEnd,
+        moved: StageProgress,
+    ) -> bool {
+        if self.share(id, index).is_none_or(|share| share.end.is_some()) {
+            return false;
+        }
+        self.progress.remove(&(id, index));
+        if let Some(share) = self.share_mut(id, index) {
+            (share.end, share.moved) = (Some(end), moved);
+        }
+        true
+    }
+
+    fn share(&self, id: StageId, index: u32) -> Option<&StageShare> {
+        self.records.get(id)?.shares.get(usize::try_from(index).ok()?)
+    }
+
+    fn share_mut(&mut self, id: StageId, index: u32) -> Option<&mut StageShare> {
+        self.records.get_mut(id)?.shares.get_mut(usize::try_from(index).ok()?)
+    }
+
+    fn forget_progress(&mut self, id: StageId) {
+        let of_stage: Vec<_> = self.progress.range((id, 0)..=(id, u32::MAX)).collect();
+        let keys: Vec<(StageId, u32)> = of_stage.into_iter().map(|(key, _)| *key).collect();
+        for key in keys {
+            self.progress.remove(&key);
         }
     }
 
@@ -188,7 +261,7 @@ impl StageTable {
 
     fn set_state(&mut self, id: StageId, state: StageState) {
         if !state.has_mover() {
-            self.progress.remove(&id);
+            self.forget_progress(id);
         }
         if let Some(stage) = self.records.get_mut(id) {
             stage.state = state;
@@ -214,21 +287,23 @@ impl StageTable {
         }
     }
 
-    /// Notes the progress of an attempt. Returns whether that attempt runs.
+    /// Notes the progress of an attempt on a node. Returns the share, if the attempt runs.
     pub(super) fn record_progress(
         &mut self,
         id: StageId,
+        node: NodeId,
         attempt: u32,
         now: StageProgress,
-    ) -> bool {
-        let runs = self
-            .records
-            .get(id)
-            .is_some_and(|stage| stage.attempt == attempt && stage.state == StageState::Running);
-        if runs {
-            self.progress.insert(id, now);
+    ) -> Option<u32> {
+        let stage = self.records.get(id)?;
+        if stage.attempt != attempt || stage.state != StageState::Running {
+            return None;
         }
-        runs
+        let index = if stage.shares.is_empty() { 0 } else { stage.share_of(node)? };
+        if self.share(id, index).is_none_or(|share| share.end.is_none()) {
+            self.progress.insert((id, index), now);
+        }
+        Some(index)
     }
 
     /// The mover of an attempt has ended, with these failed files, or is lost with its node.
@@ -251,7 +326,7 @@ impl StageTable {
         let remembered = self.failed_files.entry(stage.session).or_default();
         *remembered = remembered.saturating_sub(stage.failed_files.len());
         stage.failed_files.clear();
-        self.progress.remove(&id);
+        self.forget_progress(id);
         self.note_state(id);
     }
 
@@ -285,7 +360,7 @@ impl StageTable {
         for id in stages {
             self.records.remove(*id);
             self.in_progress.remove(id);
-            self.progress.remove(id);
+            self.forget_progress(*id);
         }
         self.job_stages.remove_stages(stages);
     }

@@ -53,6 +53,7 @@ impl Controller {
             replica: None,
             directive,
             node: None,
+            shares: Vec::new(),
             attempt: 0,
             state: StageState::Waiting,
             queued: self.now,

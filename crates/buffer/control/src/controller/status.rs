@@ -206,6 +206,9 @@ pub struct StageStatus {
     /// Whether it has a mover that has made no progress for a minute.
     #[serde(default)]
     pub stalled: bool,
+    /// The storage nodes that move its data; empty before it starts.
+    #[serde(default)]
+    pub nodes: Vec<NodeId>,
 }
 
 /// Status of all objects, each kind by ascending id.
@@ -434,6 +437,7 @@ impl Controller {
             state: stage.state.clone(),
             progress: self.state.stages.progress(id, stage),
             stalled: self.stalled_stages.contains(id, self.now),
+            nodes: stage.nodes().collect(),
         }
     }
 

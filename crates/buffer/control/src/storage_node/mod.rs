@@ -14,8 +14,9 @@ use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{
-    FragmentId, FragmentPlan, HostFence, InstanceId, Report, StageFailure, StageId, StagePlan,
-    StageProgress, StampedCommand, StateStamp, StorageCommand, StorageReport, UnixMillis,
+    FragmentId, FragmentPlan, HostFence, InstanceId, Report, ShareDecision, ShareTally,
+    StageFailure, StageId, StagePlan, StageProgress, StampedCommand, StateStamp, StorageCommand,
+    StorageReport, UnixMillis,
 };
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
@@ -43,6 +44,8 @@ pub enum StorageInput {
     Destroyed(FragmentId, Result<(), String>),
     /// Progress of a mover on an attempt of a stage.
     MoverProgress(StageId, u32, StageProgress),
+    /// The mover of an attempt has copied its share of the stage, and waits.
+    ShareCopied(StageId, u32, ShareTally),
     /// A mover ended its attempt of a stage.
     MoverEnded(StageId, u32, MoverOutcome),
     /// A heartbeat is due; about once a second.
@@ -78,6 +81,8 @@ pub enum StorageEffect {
     StartMover(StagePlan),
     /// Stop the mover of this attempt; [`StorageInput::MoverEnded`] follows if it runs.
     StopMover(StageId, u32),
+    /// Let the mover of this attempt, which has copied its share of the stage, continue.
+    ReleaseMover(StageId, u32, ShareDecision),
     /// Send a report to the controller.
     Report(Report),
 }
@@ -111,6 +116,15 @@ struct StageRow {
     /// Absent if the stage was cancelled before its start command arrived.
     plan: Option<StagePlan>,
     state: LocalStageState,
+}
+
+/// A mover that runs in this process.
+#[derive(Clone, Copy, Debug)]
+struct RunningMover {
+    attempt: u32,
+    progress: StageProgress,
+    /// Of a mover that has copied its share of a stage.
+    tally: Option<ShareTally>,
 }
 
 impl StageRow {
@@ -152,8 +166,10 @@ pub struct StorageNode {
     written: Bytes,
     /// The latest state of the controller whose commands were obeyed.
     obeyed: StateStamp,
-    /// Attempt and progress of the movers that run in this process.
-    movers: BTreeMap<StageId, (u32, StageProgress)>,
+    /// The movers that run in this process.
+    movers: BTreeMap<StageId, RunningMover>,
+    /// Whether it offers to share stages; a node of an earlier release does not.
+    shares_stages: bool,
     effects: Vec<StorageEffect>,
 }
 
@@ -203,8 +219,14 @@ impl StorageNode {
             written: durable.written,
             obeyed: durable.obeyed,
             movers: BTreeMap::new(),
+            shares_stages: true,
             effects: Vec::new(),
         })
+    }
+
+    /// Does as a node of an earlier release, which shares no stages.
+    pub fn share_no_stages(&mut self) {
+        self.shares_stages = false;
     }
 
     /// Granules in use.
@@ -251,6 +273,9 @@ impl StorageNode {
             StorageInput::Destroyed(fragment, outcome) => self.destroyed(fragment, outcome),
             StorageInput::MoverProgress(stage, attempt, progress) => {
                 self.mover_progress(stage, attempt, progress);
+            }
+            StorageInput::ShareCopied(stage, attempt, tally) => {
+                self.share_copied(stage, attempt, tally);
             }
             StorageInput::MoverEnded(stage, attempt, outcome) => {
                 self.mover_ended(stage, attempt, outcome);
@@ -324,6 +349,7 @@ impl StorageNode {
             written: self.written,
             obeyed: self.obeyed,
             copies_instances: true,
+            shares_stages: self.shares_stages,
         });
     }
 
@@ -370,6 +396,7 @@ impl StorageNode {
             }
             StorageCommand::StartStage(plan) => self.start_stage(plan),
             StorageCommand::CancelStage(stage) => self.cancel_stage(stage),
+            StorageCommand::EndShare(order) => self.end_share(order),
         }
     }
 
@@ -430,9 +457,9 @@ impl StorageNode {
         let plan = row.plan.clone();
         let mut running = false;
         for stage in self.stages_of(plan.instance) {
-            if let Some((attempt, _)) = self.movers.get(&stage) {
+            if let Some(mover) = self.movers.get(&stage) {
                 running = true;
-                self.effects.push(StorageEffect::StopMover(stage, *attempt));
+                self.effects.push(StorageEffect::StopMover(stage, mover.attempt));
             }
         }
         // The fragment is destroyed when its last mover has ended.

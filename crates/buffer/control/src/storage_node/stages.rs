@@ -1,10 +1,12 @@
 //! Stages on a storage node: each attempt is started once, ends once, and is remembered.
 
 use super::{
-    LocalFragmentState, LocalStageState, MAX_ENDED_STAGES, MoverOutcome, StageRow, StorageEffect,
-    StorageNode,
+    LocalFragmentState, LocalStageState, MAX_ENDED_STAGES, MoverOutcome, RunningMover, StageRow,
+    StorageEffect, StorageNode,
 };
-use crate::messages::{StageFailure, StageId, StagePlan, StageProgress, StorageReport};
+use crate::messages::{
+    ShareOrder, ShareTally, StageFailure, StageId, StagePlan, StageProgress, StorageReport,
+};
 
 impl StorageNode {
     /// Whether a stage may still be resumed, so that its journal is of use.
@@ -41,18 +43,20 @@ impl StorageNode {
         let (stage, attempt) = (plan.stage, plan.attempt);
         let known = self.stages.get(stage).map(|row| {
             let last = row.plan.as_ref().map_or(u32::MAX, |plan| plan.attempt);
-            (last, row.state.clone())
+            let is_same = row.plan.as_ref().is_some_and(|row| row.share == plan.share);
+            (last, row.state.clone(), last >= attempt && is_same)
         });
-        if let Some((last, state)) = known {
+        if let Some((last, state, is_same)) = known {
             match state {
+                // The controller was restored from a backup and has decided otherwise.
+                LocalStageState::Running if !is_same && self.movers.contains_key(&stage) => {
+                    return self.effects.push(StorageEffect::StopMover(stage, last));
+                }
                 LocalStageState::Cancelled => {
                     return self.report(StorageReport::StageCancelled(stage));
                 }
                 LocalStageState::Running | LocalStageState::Cancelling => {
-                    if let Some((attempt, progress)) = self.movers.get(&stage).copied() {
-                        self.report(StorageReport::StageProgress(stage, attempt, progress));
-                    }
-                    return;
+                    return self.report_mover(stage);
                 }
                 LocalStageState::Done(_) | LocalStageState::Failed(_) if last > attempt => return,
                 LocalStageState::Done(progress) if last == attempt => {
@@ -75,10 +79,75 @@ impl StorageNode {
     }
 
     fn start_mover(&mut self, plan: StagePlan) {
-        let new = (plan.attempt, StageProgress::default());
+        let (attempt, progress) = (plan.attempt, StageProgress::default());
+        let new = RunningMover { attempt, progress, tally: None };
         let old = self.movers.insert(plan.stage, new);
         assert!(old.is_none(), "a stage has two movers");
         self.effects.push(StorageEffect::StartMover(plan));
+    }
+
+    /// Reports how far a mover is.
+    fn report_mover(&mut self, stage: StageId) {
+        let Some(RunningMover { attempt, progress, tally }) = self.movers.get(&stage).copied()
+        else {
+            return;
+        };
+        self.report(match tally {
+            Some(tally) => StorageReport::ShareCopied(stage, attempt, progress, tally),
+            None => StorageReport::StageProgress(stage, attempt, progress),
+        });
+    }
+
+    pub(super) fn share_copied(&mut self, stage: StageId, attempt: u32, tally: ShareTally) {
+        if let Some(mover) = self.movers.get_mut(&stage)
+            && mover.attempt == attempt
+        {
+            mover.tally = Some(tally);
+            self.report_mover(stage);
+        }
+    }
+
+    /// Has a mover finish its share of a stage, or stop.
+    pub(super) fn end_share(&mut self, order: ShareOrder) {
+        let ShareOrder { stage, attempt, tally, decision } = order;
+        let row = self.stages.get(stage).cloned();
+        let known = row.as_ref().map(|row| row.plan.as_ref().map_or(u32::MAX, |plan| plan.attempt));
+        if known.is_none_or(|known| known < attempt) {
+            // Its mover was never started here, or this is another disk.
+            let failure = StageFailure::from(StageFailure::STOPPED);
+            if let Some(row) = self.stages.get_mut(stage)
+                && let Some(plan) = &mut row.plan
+            {
+                // A late command does not start it.
+                plan.attempt = attempt;
+                row.state = LocalStageState::Failed(failure.clone());
+            }
+            return self.report(StorageReport::StageFailed(stage, attempt, failure));
+        }
+        let Some(row) = row.filter(|row| known == Some(attempt) || row.plan.is_none()) else {
+            return;
+        };
+        match row.state {
+            LocalStageState::Done(progress) => {
+                self.report(StorageReport::StageDone(stage, attempt, progress));
+            }
+            LocalStageState::Failed(failure) => {
+                self.report(StorageReport::StageFailed(stage, attempt, failure));
+            }
+            LocalStageState::Cancelled => self.report(StorageReport::StageCancelled(stage)),
+            LocalStageState::Cancelling => {}
+            LocalStageState::Running => {
+                let copied = self.movers.get(&stage).and_then(|mover| mover.tally);
+                match decision {
+                    None => self.effects.push(StorageEffect::StopMover(stage, attempt)),
+                    Some(decision) if copied == Some(tally) => {
+                        self.effects.push(StorageEffect::ReleaseMover(stage, attempt, decision));
+                    }
+                    // It was started again, and may have seen another source.
+                    Some(_) => self.report_mover(stage),
+                }
+            }
+        }
     }
 
     fn set_stage_state(&mut self, stage: StageId, state: LocalStageState) {
@@ -111,11 +180,11 @@ impl StorageNode {
             return self.report(StorageReport::StageCancelled(stage));
         };
         let attempt = row.plan.as_ref().map_or(0, |plan| plan.attempt);
-        match (row.state.clone(), mover) {
+        match (row.state.clone(), mover.map(|mover| mover.attempt)) {
             (LocalStageState::Done(progress), _) => {
                 self.report(StorageReport::StageDone(stage, attempt, progress));
             }
-            (LocalStageState::Running | LocalStageState::Cancelling, Some((attempt, _))) => {
+            (LocalStageState::Running | LocalStageState::Cancelling, Some(attempt)) => {
                 self.set_stage_state(stage, LocalStageState::Cancelling);
                 self.effects.push(StorageEffect::StopMover(stage, attempt));
             }
@@ -128,16 +197,16 @@ impl StorageNode {
     }
 
     pub(super) fn mover_progress(&mut self, stage: StageId, attempt: u32, now: StageProgress) {
-        if let Some((current, progress)) = self.movers.get_mut(&stage)
-            && *current == attempt
+        if let Some(mover) = self.movers.get_mut(&stage)
+            && mover.attempt == attempt
         {
-            *progress = now;
+            mover.progress = now;
             self.report(StorageReport::StageProgress(stage, attempt, now));
         }
     }
 
     pub(super) fn mover_ended(&mut self, stage: StageId, attempt: u32, outcome: MoverOutcome) {
-        let current = self.movers.get(&stage).map(|(current, _)| *current);
+        let current = self.movers.get(&stage).map(|mover| mover.attempt);
         if current != Some(attempt) {
             return;
         }
@@ -159,7 +228,7 @@ impl StorageNode {
                 StorageReport::StageFailed(stage, attempt, failure),
             ),
             MoverOutcome::Stopped => {
-                let failure = StageFailure::from("the mover was stopped");
+                let failure = StageFailure::from(StageFailure::STOPPED);
                 (
                     LocalStageState::Failed(failure.clone()),
                     StorageReport::StageFailed(stage, attempt, failure),

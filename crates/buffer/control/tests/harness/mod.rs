@@ -8,8 +8,8 @@ use forebay_control::controller::{
     Settings, Setup,
 };
 use forebay_control::messages::{
-    ComputeCommand, FragmentId, FragmentPlan, HostFence, Owner, StampedCommand, StorageCommand,
-    UnixMillis,
+    ComputeCommand, FragmentId, FragmentPlan, HostFence, Owner, ShareDecision, SharePlan,
+    ShareTally, StagePlan, StampedCommand, StorageCommand, UnixMillis,
 };
 use forebay_control::records::{Change, StoredRecord};
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
@@ -250,6 +250,17 @@ pub struct SimStorage {
     pub fenced: Vec<(NodeId, Vec<HostFence>)>,
     /// Outcome of movers; `None` if they never end.
     pub mover_outcome: Option<MoverOutcome>,
+    /// What movers with a share report when they have copied it; `None`: they do not get that far.
+    pub tally: fn(SharePlan) -> Option<ShareTally>,
+    /// Movers that were started, that were told what to do with their share, and that were stopped.
+    pub started: Vec<(NodeId, StagePlan)>,
+    pub released: Vec<(NodeId, ShareDecision)>,
+    pub stopped: Vec<NodeId>,
+}
+
+/// A share of a source with one file for each.
+pub fn one_file_each(share: SharePlan) -> Option<ShareTally> {
+    Some(ShareTally { seen: 5, entries: u64::from(share.count), own: 1, ..ShareTally::default() })
 }
 
 impl SimStorage {
@@ -263,6 +274,10 @@ impl SimStorage {
             records: BTreeMap::new(),
             fenced: Vec::new(),
             mover_outcome: None,
+            tally: one_file_each,
+            started: Vec::new(),
+            released: Vec::new(),
+            stopped: Vec::new(),
         }
     }
 
@@ -294,12 +309,33 @@ impl SimStorage {
                     StorageInput::HostsFenced(plan.fragment, through, Ok(()))
                 }
                 StorageEffect::StopMover(stage, attempt) => {
+                    self.stopped.push(id);
                     StorageInput::MoverEnded(stage, attempt, MoverOutcome::Stopped)
                 }
-                StorageEffect::StartMover(plan) => match self.mover_outcome.clone() {
-                    Some(outcome) => StorageInput::MoverEnded(plan.stage, plan.attempt, outcome),
-                    None => continue,
-                },
+                StorageEffect::StartMover(plan) => {
+                    self.started.push((id, plan.clone()));
+                    let (stage, attempt) = (plan.stage, plan.attempt);
+                    let completes = matches!(self.mover_outcome, Some(MoverOutcome::Completed(_)));
+                    match (plan.share.filter(|_| completes), self.mover_outcome.clone()) {
+                        (Some(share), _) => match (self.tally)(share) {
+                            Some(tally) => StorageInput::ShareCopied(stage, attempt, tally),
+                            None => continue,
+                        },
+                        (None, Some(outcome)) => StorageInput::MoverEnded(stage, attempt, outcome),
+                        (None, None) => continue,
+                    }
+                }
+                StorageEffect::ReleaseMover(stage, attempt, decision) => {
+                    self.released.push((id, decision));
+                    let outcome = match decision.complete {
+                        true => self.mover_outcome.clone(),
+                        false => Some(MoverOutcome::Stopped),
+                    };
+                    match outcome {
+                        Some(outcome) => StorageInput::MoverEnded(stage, attempt, outcome),
+                        None => continue,
+                    }
+                }
                 StorageEffect::Persist(changes) => {
                     let records = self.records.entry(id).or_default();
                     for change in changes {

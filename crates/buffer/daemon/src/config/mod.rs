@@ -177,6 +177,8 @@ pub struct PoolConfig {
     pub pfs_roots: Vec<String>,
     /// Maximum stages that one node moves at a time.
     pub max_stages_per_node: usize,
+    /// Maximum nodes that share one stage.
+    pub max_nodes_per_stage: usize,
     /// The stages that are read back and compared.
     pub read_back: ReadBack,
     /// Limits of each storage daemon.

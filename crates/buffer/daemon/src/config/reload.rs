@@ -31,6 +31,7 @@ impl PoolConfig {
             max_nodes: new.max_nodes,
             pfs_roots: new.pfs_roots.clone(),
             max_stages_per_node: new.max_stages_per_node,
+            max_nodes_per_stage: new.max_nodes_per_stage,
             read_back: new.read_back,
             kept_usage: new.kept_usage,
             persistent_lifetime_ms: new.persistent_lifetime_ms,

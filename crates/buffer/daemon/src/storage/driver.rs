@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use forebay_client::Admin;
 use forebay_control::messages::{
-    FragmentId, FragmentPlan, InstanceId, StageId, StagePlan, StampedCommand, StorageCommand,
+    FragmentId, FragmentPlan, InstanceId, ShareTally, StageId, StagePlan, StampedCommand,
+    StorageCommand,
 };
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
 use forebay_store::daemon::Daemon;
 
 use super::fragments::{create_fragment, destroy_fragment};
 use super::health::StoreHealth;
+use super::mover_barrier::MoverBarrier;
 use super::movers::{MoverEnd, Movers};
 use super::run_stage::AttachedInstances;
 use crate::activity::HostActivity;
@@ -46,6 +48,8 @@ pub(super) enum Event {
     Command(StampedCommand<StorageCommand>),
     /// The instances of a stage are attached, or cannot be.
     Attached(StagePlan, Result<AttachedInstances, String>),
+    /// A mover has copied its share of a stage, and waits.
+    ShareCopied(StageId, u32, ShareTally),
     MoverEnded(StageId, u32, MoverOutcome),
     Activity(SyncSender<HostActivity>),
     Stop,
@@ -185,6 +189,10 @@ impl Driver {
                 self.inputs.push_back(StorageInput::Command(command));
             }
             Event::Attached(plan, outcome) => self.attached(plan, outcome),
+            Event::ShareCopied(stage, attempt, tally) => {
+                self.inputs.extend(self.movers.progress_of(stage));
+                self.inputs.push_back(StorageInput::ShareCopied(stage, attempt, tally));
+            }
             Event::MoverEnded(stage, attempt, outcome) => {
                 self.movers.ended(stage, attempt, &outcome);
                 self.mover_ended(stage, attempt, outcome);
@@ -310,6 +318,9 @@ impl Driver {
                 self.inputs.push_back(done);
             }
             StorageEffect::StartMover(plan) => self.attach(plan),
+            StorageEffect::ReleaseMover(stage, attempt, decision) => {
+                self.movers.release(stage, attempt, decision);
+            }
             StorageEffect::StopMover(stage, _) => {
                 if let Some(cancelled) = self.attaching.get_mut(&stage) {
                     *cancelled = true;
@@ -377,11 +388,15 @@ impl Driver {
             Ok(_) if cancelled => return self.mover_ended(stage, attempt, MoverOutcome::Stopped),
             Ok(attached) => {
                 let events = self.parts.events.clone();
+                let copied = events.clone();
+                let barrier = MoverBarrier::new(move |tally| {
+                    let _ = copied.send(Event::ShareCopied(stage, attempt, tally));
+                });
                 let report = move |MoverEnd { stage, attempt, outcome }| {
                     // The driver outlives its movers, unless it has failed.
                     let _ = events.send(Event::MoverEnded(stage, attempt, outcome));
                 };
-                self.movers.start(plan, attached, report)
+                self.movers.start(plan, attached, barrier, report)
             }
             Err(reason) => Err(reason),
         };

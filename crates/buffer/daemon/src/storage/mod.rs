@@ -4,6 +4,7 @@ mod copy_instance;
 mod driver;
 mod fragments;
 mod health;
+mod mover_barrier;
 mod movers;
 mod run_stage;
 
@@ -26,7 +27,7 @@ use crate::mounts::{Mounts, StorageAccess};
 use crate::service::Service;
 use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
-pub use run_stage::{AttachedInstances, run_stage, verify_mode};
+pub use run_stage::{AttachedInstances, run_stage, share_of, verify_mode};
 
 /// Parameters of a storage node at its start.
 pub(crate) struct Setup {

@@ -5,19 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_control::messages::{StageId, StagePlan};
+use forebay_control::messages::{ShareDecision, SharePlan, StageId, StagePlan};
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 use forebay_job_script::Direction;
 use forebay_protocol::progress::StagePhase;
-use forebay_stage::{ProgressCounters, StageOptions};
+use forebay_stage::{ProgressCounters, Share, StageOptions};
 
-use super::run_stage::{AttachedInstances, run_stage, verify_mode};
+use super::mover_barrier::MoverBarrier;
+use super::run_stage::{AttachedInstances, run_stage, share_of, verify_mode};
 use crate::activity::StageTotals;
 
 struct Mover {
     attempt: u32,
     direction: Direction,
     progress: Arc<ProgressCounters>,
+    barrier: Arc<MoverBarrier>,
+    /// Whether the stage counts as one of this node: of several movers, the first counts it.
+    counts: bool,
     thread: JoinHandle<()>,
 }
 
@@ -72,19 +76,22 @@ impl Movers {
         &mut self,
         plan: StagePlan,
         attached: AttachedInstances,
+        barrier: Arc<MoverBarrier>,
         report: impl Fn(MoverEnd) + Send + 'static,
     ) -> Result<(), String> {
         let counters = Arc::new(ProgressCounters::new());
         let (stage, attempt) = (plan.stage, plan.attempt);
         let direction = plan.directive.direction;
+        let counts = plan.share.is_none_or(|share| share.index == 0);
         let (journal, progress) = (self.journal(stage), counters.clone());
+        let share = share_of(&plan, barrier.clone());
         let run = move || {
             let mut end = EndReport { stage, attempt, outcome: None, report };
-            end.outcome = Some(run_logged(&plan, attached, journal, &progress));
+            end.outcome = Some(run_logged(&plan, attached, journal, share, &progress));
         };
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", stage.0));
         let thread = thread.spawn(run).map_err(|e| format!("cannot start a thread: {e}"))?;
-        let mover = Mover { attempt, direction, progress: counters, thread };
+        let mover = Mover { attempt, direction, progress: counters, barrier, counts, thread };
         let before = self.running.insert(stage, mover);
         assert!(before.is_none(), "stage {} has two movers", stage.0);
         Ok(())
@@ -101,6 +108,14 @@ impl Movers {
         }
     }
 
+    /// Lets a mover continue that has copied its share of a stage.
+    pub fn release(&self, stage: StageId, attempt: u32, decision: ShareDecision) {
+        let mover = self.running.get(&stage);
+        if let Some(mover) = mover.filter(|mover| mover.attempt == attempt) {
+            mover.barrier.release(decision);
+        }
+    }
+
     /// A mover has reported its end.
     pub fn ended(&mut self, stage: StageId, attempt: u32, outcome: &MoverOutcome) {
         let Some(mover) = self.running.remove(&stage) else {
@@ -110,8 +125,10 @@ impl Movers {
         let totals = totals_of(&mut self.ended, mover.direction);
         add_progress(totals, &mover);
         match outcome {
-            MoverOutcome::Completed(_) => totals.done += 1,
-            MoverOutcome::Failed(_) | MoverOutcome::Stopped => totals.failed += 1,
+            MoverOutcome::Completed(_) => totals.done += u64::from(mover.counts),
+            MoverOutcome::Failed(_) | MoverOutcome::Stopped => {
+                totals.failed += u64::from(mover.counts);
+            }
         }
         let _ = mover.thread.join();
     }
@@ -121,7 +138,7 @@ impl Movers {
         let mut totals = self.ended;
         for mover in self.running.values() {
             let totals = totals_of(&mut totals, mover.direction);
-            totals.running += 1;
+            totals.running += u64::from(mover.counts);
             add_progress(totals, mover);
         }
         totals
@@ -148,11 +165,14 @@ impl Movers {
 
     /// The progress of all movers.
     pub fn progress(&self) -> Vec<StorageInput> {
-        let input = |(stage, mover): (&StageId, &Mover)| {
-            let progress = mover.progress.snapshot();
-            StorageInput::MoverProgress(*stage, mover.attempt, progress)
-        };
-        self.running.iter().map(input).collect()
+        self.running.keys().filter_map(|stage| self.progress_of(*stage)).collect()
+    }
+
+    /// The progress of a mover.
+    pub fn progress_of(&self, stage: StageId) -> Option<StorageInput> {
+        let mover = self.running.get(&stage)?;
+        let progress = mover.progress.snapshot();
+        Some(StorageInput::MoverProgress(stage, mover.attempt, progress))
     }
 
     /// Stops all movers and waits for them. The next process continues their stages.
@@ -186,6 +206,7 @@ fn run_logged(
     plan: &StagePlan,
     attached: AttachedInstances,
     journal: PathBuf,
+    share: Option<Share>,
     progress: &ProgressCounters,
 ) -> MoverOutcome {
     let direction = plan.directive.direction.name();
@@ -193,10 +214,16 @@ fn run_logged(
     let stage = plan.stage.0;
     let span = tracing::error_span!("stage", stage, instance, direction, line);
     let _entered = span.entered();
-    tracing::info!(attempt = plan.attempt, "stage started");
+    match plan.share {
+        None => tracing::info!(attempt = plan.attempt, "stage started"),
+        Some(SharePlan { index, count, .. }) => {
+            tracing::info!(attempt = plan.attempt, share = index, of = count, "stage started");
+        }
+    }
     let options = StageOptions {
         journal: Some(journal),
         verify: verify_mode(plan),
+        share,
         ..StageOptions::default()
     };
     let outcome = run_stage(plan, attached, None, &options, progress);

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_client::Fs;
-use forebay_control::messages::{FailedFile, Owner, StageFailure, StagePlan};
+use forebay_control::messages::{FailedFile, Owner, SharePlan, StageFailure, StagePlan};
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{AccessMode, Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::{Credentials, Errno};
 use forebay_stage::end::{FileSystem, LocalFileSystem};
 use forebay_stage::{
-    Identity, ItemKind, Problem, ProgressCounters, StageError, StageItem, StageLocation,
-    StageOptions, StageReport, StageRequest, Verify, apply_logs,
+    Identity, ItemKind, Problem, ProgressCounters, Share, ShareBarrier, StageError, StageItem,
+    StageLocation, StageOptions, StageReport, StageRequest, Verify, apply_logs,
 };
 
 use super::copy_instance::copy_instance;
@@ -54,6 +54,12 @@ impl AttachedInstances {
     }
 }
 
+/// The share of a mover that waits at `barrier`, if several movers share the stage.
+pub fn share_of(plan: &StagePlan, barrier: Arc<dyn ShareBarrier>) -> Option<Share> {
+    let SharePlan { index, count, key } = plan.share?;
+    Some(Share { index, count, key, barrier })
+}
+
 /// Carries out a stage into or out of an attached instance, or copies a whole instance. `pfs` replaces
 /// the parallel file system in simulations. Blocks until the stage is over.
 pub fn run_stage(
@@ -71,6 +77,9 @@ pub fn run_stage(
         });
         MoverOutcome::Failed(StageFailure::new(reason, files, progress()))
     };
+    if plan.share.is_some_and(|share| share.index >= share.count) {
+        return fail("protocol error: there is no such share of the stage".to_owned(), Vec::new());
+    }
     let AttachedInstances { instance, copy_of } = attached;
     let outcome = match (&plan.copy_of, copy_of) {
         (Some(source), Some(copied)) => {
@@ -89,7 +98,7 @@ pub fn run_stage(
     };
     let reason = error.to_string();
     match error {
-        StageError::Cancelled => MoverOutcome::Stopped,
+        StageError::Cancelled | StageError::OtherShare => MoverOutcome::Stopped,
         StageError::Stopped(problem) => fail(reason, vec![problem]),
         StageError::Incomplete { problems, .. } => fail(reason, problems),
     }

@@ -10,7 +10,7 @@ use forebay_control::messages::{FragmentPlan, HostFence, InstanceId, StagePlan};
 use forebay_control::storage_node::{self, MoverOutcome};
 use forebay_daemon::mounts::{Mounts, StorageAccess};
 use forebay_daemon::storage::{
-    AttachedInstances, create_fragment, destroy_fragment, run_stage, verify_mode,
+    AttachedInstances, create_fragment, destroy_fragment, run_stage, share_of, verify_mode,
 };
 use forebay_job_script::Direction;
 use forebay_protocol::message::ClientHost;
@@ -18,6 +18,7 @@ use forebay_stage::StageOptions;
 use forebay_stage::end::FileSystem;
 
 use crate::actor_thread::{Machine, Outcome};
+use crate::barrier::{SimBarrier, SimMover};
 use crate::journals::journal;
 use crate::machines::{Compute, MachineId, apply_changes};
 use crate::network::address;
@@ -56,9 +57,15 @@ impl World {
                     self.fence_hosts(index, plan, hosts, through);
                 }
                 storage_node::StorageEffect::StartMover(plan) => self.start_mover(index, plan),
+                storage_node::StorageEffect::ReleaseMover(stage, attempt, decision) => {
+                    let mover = self.nodes[index].movers.get(&stage);
+                    if let Some(mover) = mover.filter(|mover| mover.attempt == attempt) {
+                        mover.barrier.release(decision);
+                    }
+                }
                 storage_node::StorageEffect::StopMover(stage, _) => {
-                    if let Some((_, counters)) = self.nodes[index].movers.get(&stage) {
-                        counters.cancel();
+                    if let Some(mover) = self.nodes[index].movers.get(&stage) {
+                        mover.counters.cancel();
                     }
                 }
             }
@@ -153,6 +160,10 @@ impl World {
             let direction = plan.directive.direction;
             format!("node {index} starts {stage:?} attempt {attempt} {direction:?}")
         });
+        assert!(
+            plan.share.is_none() || !(self.has_old_node && index == 0),
+            "a node of an earlier release gets no share"
+        );
         self.check_mover(index, &plan);
         let Some(node) = &self.nodes[index].node else {
             return;
@@ -161,6 +172,7 @@ impl World {
         let own = address(index);
         let access = StorageAccess { own: Some((own.to_string(), own)), options: self.options() };
         let mounts = Mounts::new(PathBuf::new(), format!("bb{index}"), access);
+        let barrier = SimBarrier::new(Machine(self.shared.clone()));
         let options = StageOptions {
             workers: 0,
             sync_interval: Duration::from_millis(500),
@@ -169,10 +181,12 @@ impl World {
             journal: Some(journal(stage)),
             verify: verify_mode(&plan),
             host: Arc::new(self.nodes[index].journals.clone()),
+            share: share_of(&plan, barrier.clone()),
         };
+        self.oracle.counts.shares += u64::from(plan.share.is_some());
         let counters = Arc::new(forebay_stage::ProgressCounters::new());
-        let movers = &mut self.nodes[index].movers;
-        movers.insert(stage, (attempt, counters.clone()));
+        let mover = SimMover { attempt, counters: counters.clone(), barrier };
+        self.nodes[index].movers.insert(stage, mover);
         let pfs: Arc<dyn FileSystem> = Arc::new(self.pfs.clone());
         let copied = plan.copy_of.as_ref().and_then(|source| {
             let label = self.oracle.labels.get(&source.instance)?;

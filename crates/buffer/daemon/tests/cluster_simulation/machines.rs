@@ -12,6 +12,7 @@ use forebay_protocol::SessionId;
 use forebay_store::node::ConnId;
 
 use crate::actor_thread::{ActorId, LinkId};
+use crate::barrier::SimMover;
 use crate::journals::Journals;
 use crate::store_support::daemon::Daemon;
 
@@ -62,8 +63,8 @@ pub struct Storage {
     pub node: Option<StorageNode>,
     /// Fragments to be created, or destroyed if not `true`, one after the other.
     pub orders: VecDeque<(bool, FragmentPlan)>,
-    /// Running movers with their attempts.
-    pub movers: BTreeMap<StageId, (u32, Arc<forebay_stage::ProgressCounters>)>,
+    /// Running movers.
+    pub movers: BTreeMap<StageId, SimMover>,
 }
 
 /// A compute node.

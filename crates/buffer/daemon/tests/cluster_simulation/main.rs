@@ -42,6 +42,7 @@
 
 mod actor_thread;
 mod actors;
+mod barrier;
 mod checks;
 mod codec;
 mod compute;
@@ -169,6 +170,7 @@ fn invariants_hold_under_faults() {
             sums.private_uses,
             sums.replicas_read,
             sums.pairs_cut,
+            sums.shares,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }

@@ -54,7 +54,10 @@ impl World {
         let records = to_rows(&storage.records);
         storage.daemon.restore_fences(StorageNode::fences_in(&records).unwrap());
         let id = NodeId(index as u32);
-        let node = StorageNode::restore(id, storage.granules, instant, records).unwrap();
+        let mut node = StorageNode::restore(id, storage.granules, instant, records).unwrap();
+        if self.has_old_node && index == 0 {
+            node.share_no_stages();
+        }
         storage.journals.sweep(|id| node.may_resume_stage(id));
         storage.node = Some(node);
         self.daemon_step(index, Input::Connected(peers, root(false)));
@@ -169,8 +172,14 @@ impl World {
         }
         let progress = self.nodes[index].movers.iter();
         let progress: Vec<storage_node::StorageInput> = progress
-            .map(|(stage, (attempt, counters))| {
-                storage_node::StorageInput::MoverProgress(*stage, *attempt, counters.snapshot())
+            .flat_map(|(stage, mover)| {
+                let (attempt, now) = (mover.attempt, mover.counters.snapshot());
+                let copied = mover
+                    .barrier
+                    .tally()
+                    .map(|tally| storage_node::StorageInput::ShareCopied(*stage, attempt, tally));
+                let progress = storage_node::StorageInput::MoverProgress(*stage, attempt, now);
+                std::iter::once(progress).chain(copied)
             })
             .collect();
         for input in progress {

@@ -76,6 +76,8 @@ pub struct World {
     pub controller_down: u64,
     pub controller_records: Records,
     pub nodes: Vec<Storage>,
+    /// Whether the first node is one of an earlier release, which shares no stages.
+    pub has_old_node: bool,
     /// Nodes that were given up at the last step of the controller.
     pub given_up: [bool; NODES],
     pub hosts: Vec<Compute>,
@@ -162,6 +164,7 @@ impl World {
             controller_down: 0,
             controller_records: Records::new(),
             nodes,
+            has_old_node: seed % 8 == 7,
             given_up: [false; NODES],
             hosts: (0..HOSTS).map(host).collect(),
             isolated: BTreeMap::new(),

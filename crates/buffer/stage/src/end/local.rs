@@ -214,37 +214,11 @@ impl DirHandle for OpenFile {
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = self.open_at(name, flags, mode)?;
-        lock_copy(&file.fd)?;
-        let found = fstat(&file.fd)?;
-        // A copy that ended between the open and the lock has given the file its final name.
-        let inode = file_stat(&found).inode;
-        if !self.lstat(name).is_ok_and(|named| named.inode == inode) {
-            return Err(Errno::BUSY);
-        }
-        // Another user may have made a file of this name, or a link to one, to read what is written.
-        let is_own = match &self.user {
-            Some(user) => found.st_uid == user.uid() && found.st_nlink == 1,
-            None => true,
-        };
-        if is_own {
-            if !keep {
-                let _entered = self.enter()?;
-                ftruncate(&file.fd, 0)?;
-            }
-            let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
-            return Ok(Box::new(file));
-        }
-        if keep {
-            return Err(Errno::EXIST);
-        }
-        self.unlink(name)?;
-        let file = self.open_at(name, flags | OFlags::EXCL, mode)?;
-        lock_copy(&file.fd)?;
-        let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
-        Ok(Box::new(file))
+        self.create_copy(name, keep, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn create_shared(&self, name: &OsStr) -> Result<Box<dyn FileHandle>, Errno> {
+        self.create_copy(name, true, FlockOperation::NonBlockingLockShared)
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
@@ -308,6 +282,47 @@ impl DirHandle for OpenFile {
 }
 
 impl OpenFile {
+    /// Opens an incomplete copy for reading and writing, and creates it if necessary. It is truncated
+    /// unless `keep` is set.
+    fn create_copy(
+        &self,
+        name: &OsStr,
+        keep: bool,
+        lock: FlockOperation,
+    ) -> Result<Box<dyn FileHandle>, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = self.open_at(name, flags, mode)?;
+        lock_copy(&file.fd, lock)?;
+        let found = fstat(&file.fd)?;
+        // A copy that ended between the open and the lock has given the file its final name.
+        let inode = file_stat(&found).inode;
+        if !self.lstat(name).is_ok_and(|named| named.inode == inode) {
+            return Err(Errno::BUSY);
+        }
+        // Another user may have made a file of this name, or a link to one, to read what is written.
+        let is_own = match &self.user {
+            Some(user) => found.st_uid == user.uid() && found.st_nlink == 1,
+            None => true,
+        };
+        if is_own {
+            if !keep {
+                let _entered = self.enter()?;
+                ftruncate(&file.fd, 0)?;
+            }
+            let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
+            return Ok(Box::new(file));
+        }
+        if keep {
+            return Err(Errno::EXIST);
+        }
+        self.unlink(name)?;
+        let file = self.open_at(name, flags | OFlags::EXCL, mode)?;
+        lock_copy(&file.fd, lock)?;
+        let _ = file.has_reliable_syncfs.set(self.has_reliable_syncfs());
+        Ok(Box::new(file))
+    }
+
     fn stat_at(&self, name: &OsStr) -> Result<FileStat, Errno> {
         Ok(file_stat(&statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
@@ -319,9 +334,9 @@ impl OpenFile {
     }
 }
 
-/// Reserves an incomplete copy for this open file. `EBUSY`: another stage copies to the same name.
-fn lock_copy(file: &OwnedFd) -> Result<(), Errno> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+/// Reserves an incomplete copy for this open file, or for those of one stage. `EBUSY`: another stage copies to the same name.
+fn lock_copy(file: &OwnedFd, lock: FlockOperation) -> Result<(), Errno> {
+    match flock(file, lock) {
         Err(Errno::WOULDBLOCK) => Err(Errno::BUSY),
         // Some mounts of parallel file systems have no locks.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),

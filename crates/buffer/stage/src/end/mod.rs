@@ -156,6 +156,11 @@ pub trait DirHandle: Metadata + Send + Sync {
     /// Opens a file for reading and writing, and creates it if necessary with mode 0o600. It is
     /// truncated unless `keep` is set.
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno>;
+    /// Opens a file that several movers write to, each a part, and creates it if necessary; it keeps
+    /// its contents.
+    fn create_shared(&self, name: &OsStr) -> Result<Box<dyn FileHandle>, Errno> {
+        self.create(name, true)
+    }
     /// Reads a [small](FileStat::is_small) file into `into`, and returns its attributes; `seen` is
     /// its entry as it was found. `None` if it has to be opened to be copied: it is another file by
     /// now, has extended attributes, or is open for writing.

@@ -6,7 +6,12 @@ fn copied(size: u64) -> Copied {
 
 fn open(directory: &tempfile::TempDir, stage: &str) -> Journal {
     let host: Arc<dyn JournalHost> = Arc::new(Os);
-    Journal::open(&host, &directory.path().join("journal"), stage).unwrap()
+    Journal::open(&host, &directory.path().join("journal"), stage, None).unwrap()
+}
+
+fn open_share(directory: &tempfile::TempDir, attempt: u64) -> Journal {
+    let host: Arc<dyn JournalHost> = Arc::new(Os);
+    Journal::open(&host, &directory.path().join("journal"), "s", Some(attempt)).unwrap()
 }
 
 fn is_recorded(journal: &Journal, path: &str, part: Option<u64>) -> bool {
@@ -23,15 +28,15 @@ fn only_complete_synced_lines_count() {
     text.push_str(&format_entry(Path::new("c"), Some(3), &copied(2)));
     text.push_str("M 7/\n");
     text.push_str("F 12 0 0 ab d");
-    let (recorded, complete) = parse_journal(&text, &header);
+    let Contents { recorded, complete, .. } = parse_journal(&text, &header);
     assert!(!complete);
     assert_eq!(recorded.len(), 2);
     assert_eq!(recorded[&(odd.to_owned(), None)], copied(1));
     assert!(recorded.contains_key(&(PathBuf::from("7/"), None)));
-    let (recorded, _) = parse_journal(&text.replace("M 7/", "Y"), &header);
+    let recorded = parse_journal(&text.replace("M 7/", "Y"), &header).recorded;
     assert_eq!(recorded[&(PathBuf::from("c"), Some(3))], copied(2));
-    assert!(parse_journal(&text, &format!("{FORMAT} other\n")).0.is_empty());
-    assert!(parse_journal("noise", &header).0.is_empty());
+    assert!(parse_journal(&text, &format!("{FORMAT} other\n")).recorded.is_empty());
+    assert!(parse_journal("noise", &header).recorded.is_empty());
 }
 
 #[test]
@@ -99,4 +104,25 @@ fn reopened_journal_has_its_entries_and_completion() {
     assert!(!open(&directory, "s").is_complete());
     journal.record_completion().unwrap();
     assert!(!is_recorded(&open(&directory, "t"), "x", None));
+}
+
+#[test]
+fn complete_share_counts_in_later_runs_of_its_attempt() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = open_share(&directory, 5);
+    journal.add(Path::new("x"), None, &copied(1)).unwrap();
+    journal.record_sync(|| Ok(())).unwrap();
+    let tally = ShareTally { seen: u64::MAX, entries: 2, own: 3, created: true, problems: 0 };
+    let share = CompleteShare { key: 5, tally, files: 1, bytes: 7 };
+    journal.record_share(&share).unwrap();
+    for _ in 0..2 {
+        let journal = open_share(&directory, 5);
+        assert_eq!(journal.complete_share(), Some(&share));
+        assert!(is_recorded(&journal, "x", None) && !journal.is_complete());
+    }
+    open_share(&directory, 5).record_completion().unwrap();
+    assert!(open_share(&directory, 5).is_complete());
+    let journal = open_share(&directory, 6);
+    assert!(journal.complete_share().is_none() && !journal.is_complete());
+    assert!(is_recorded(&journal, "x", None));
 }

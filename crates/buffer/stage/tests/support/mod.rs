@@ -3,6 +3,7 @@
 //! A directory as the parallel file system, and an instance on a storage daemon.
 
 pub mod gate;
+pub mod shares;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -54,6 +54,7 @@ fn example() -> Status {
             ..StageProgress::default()
         },
         stalled: false,
+        nodes: Vec::new(),
     };
     ControlStatus {
         usage: Vec::new(),
