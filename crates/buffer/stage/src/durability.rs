@@ -66,8 +66,9 @@ impl<'a> Durability<'a> {
         }
     }
 
+    /// Whether a later run will know what this one copies.
     pub fn is_journaled(&self) -> bool {
-        self.journal.is_some()
+        self.journal.as_ref().is_some_and(Journal::is_recording)
     }
 
     /// Whether an earlier run of the stage may have left files behind.

@@ -13,6 +13,9 @@
 //!
 //! A last line without a newline is incomplete and ignored.
 //!
+//! If there is no space for the journal, it is emptied, and the run goes on without: a stage-out must
+//! not fail because the flash is full. A later run starts over.
+//!
 //! Entries of files and parts count only if a `Y` follows, even if this host has not restarted
 //! since: a PFS server may have restarted and lost unsynced data. It reports that only to clients
 //! that had the file open at the time.
@@ -24,6 +27,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use forebay_protocol::Timestamp;
@@ -110,6 +114,8 @@ pub trait JournalHost: fmt::Debug + Send + Sync {
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
     /// Replaces a file atomically and durably, and opens it for appending.
     fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>>;
+    /// Empties a file, if it exists, durably. Takes no space.
+    fn empty(&self, path: &Path) -> io::Result<()>;
     /// The time on a monotonic clock.
     fn now(&self) -> Instant;
 }
@@ -137,10 +143,21 @@ impl JournalHost for Os {
         let temporary = path.with_extension("new");
         let mut file =
             OpenOptions::new().create(true).write(true).truncate(true).open(&temporary)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
+        let written = file.write_all(contents).and_then(|()| file.sync_all());
+        let replaced = written.and_then(|()| std::fs::rename(&temporary, path));
+        if let Err(error) = replaced {
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
+        }
         Ok(Box::new(file))
+    }
+
+    fn empty(&self, path: &Path) -> io::Result<()> {
+        match OpenOptions::new().write(true).truncate(true).open(path) {
+            Ok(file) => file.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn now(&self) -> Instant {
@@ -156,17 +173,21 @@ impl AppendFile for File {
 
 /// The end of the journal that this run writes.
 struct Tail {
-    file: BufWriter<Box<dyn AppendFile>>,
+    /// `None`: there is no space, and nothing is recorded.
+    file: Option<BufWriter<Box<dyn AppendFile>>>,
     /// Entries since the last sync mark.
     unsynced: u64,
     complete: bool,
 }
 
 pub(crate) struct Journal {
+    host: Arc<dyn JournalHost>,
     path: PathBuf,
     /// What earlier runs have recorded.
     earlier: Contents,
     resumed: bool,
+    /// Whether there is space. Readers do not wait for a sync, as for the tail.
+    recording: AtomicBool,
     tail: Mutex<Tail>,
 }
 
@@ -205,17 +226,29 @@ impl Journal {
         contents.push_str(if earlier.complete { "C\n" } else { "" });
         let again = || parse_journal(&contents, &header);
         debug_assert_eq!(again().recorded.len(), earlier.recorded.len());
-        let file = host.replace(path, contents.as_bytes()).map_err(problem)?;
+        let file = match host.replace(path, contents.as_bytes()) {
+            Ok(file) => Some(BufWriter::new(file)),
+            Err(error) if is_full(&error) => {
+                // What this run copies again must not count as recorded.
+                host.empty(path).map_err(problem)?;
+                note_no_space(path);
+                None
+            }
+            Err(error) => return Err(problem(error)),
+        };
         Ok(Journal {
+            host: host.clone(),
             path: path.to_owned(),
             resumed,
-            tail: Mutex::new(Tail {
-                file: BufWriter::new(file),
-                unsynced: 0,
-                complete: earlier.complete,
-            }),
+            recording: AtomicBool::new(file.is_some()),
+            tail: Mutex::new(Tail { file, unsynced: 0, complete: earlier.complete }),
             earlier,
         })
+    }
+
+    /// Whether a later run will know what this one copies.
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
     }
 
     /// Whether the stage was completed by an earlier run.
@@ -244,8 +277,8 @@ impl Journal {
     pub fn add(&self, path: &Path, part: Option<u64>, copied: &Copied) -> Result<(), Problem> {
         let mut tail = self.lock_tail();
         tail.unsynced += 1;
-        let outcome = tail.file.write_all(format_entry(path, part, copied).as_bytes());
-        outcome.map_err(|error| self.problem(&error))
+        let entry = format_entry(path, part, copied);
+        self.append(&mut tail, |file| file.write_all(entry.as_bytes()))
     }
 
     /// Records that the stage created this directory. Counts at once.
@@ -302,16 +335,48 @@ impl Journal {
     /// Writes a line, and everything before it, to stable storage.
     fn append_durably(&self, tail: &mut Tail, line: &str) -> Result<(), Problem> {
         assert!(line.ends_with('\n'));
-        let written = tail.file.write_all(line.as_bytes());
-        let written = written.and_then(|()| tail.file.flush());
-        let durable = written.and_then(|()| tail.file.get_ref().sync());
-        durable.map_err(|error| self.problem(&error))
+        self.append(tail, |file| {
+            file.write_all(line.as_bytes())?;
+            file.flush()?;
+            file.get_ref().sync()
+        })
+    }
+
+    /// Appends something by `write`, if there is space.
+    fn append(
+        &self,
+        tail: &mut Tail,
+        write: impl FnOnce(&mut BufWriter<Box<dyn AppendFile>>) -> io::Result<()>,
+    ) -> Result<(), Problem> {
+        let outcome = tail.file.as_mut().map_or(Ok(()), write);
+        match outcome {
+            Err(error) if is_full(&error) => {
+                // What is buffered must not be written any more.
+                tail.file.take().map(BufWriter::into_parts);
+                self.recording.store(false, Ordering::Relaxed);
+                note_no_space(&self.path);
+                self.host.empty(&self.path)
+            }
+            outcome => outcome,
+        }
+        .map_err(|error| self.problem(&error))
     }
 
     fn problem(&self, error: &io::Error) -> Problem {
         let reason = format!("cannot write the journal: {error}");
         Problem { path: self.path.clone(), reason, code: error.raw_os_error().unwrap_or(libc::EIO) }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn note_no_space(path: &Path) {
+    tracing::warn!(
+        path = %path.display(),
+        "no space for the journal of a stage: if the stage is interrupted, it starts over"
+    );
 }
 
 /// The valid entries of a journal with this header.

@@ -6,6 +6,8 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +51,57 @@ fn tree_staged_over_tcp_is_equal_to_its_source() {
         let request = one(ItemKind::Directory, inside(), sides.outside(&back));
         run(&request, &options).unwrap();
         assert_eq!(picture(&sides.pfs.join(&back)), picture(&sides.pfs.join("in")));
+    }
+}
+
+/// A small tmpfs, mounted while this lives.
+struct TmpFs(tempfile::TempDir);
+
+impl TmpFs {
+    fn mount(bytes: u64) -> TmpFs {
+        assert!(root(), "this test mounts a file system: run it as root");
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mount = ["-t", "tmpfs", "-o", &size, "tmpfs"];
+        let mounted = Command::new("mount").args(mount).arg(directory.path()).status();
+        assert!(mounted.is_ok_and(|status| status.success()), "mount fails");
+        TmpFs(directory)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for TmpFs {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "umount fails");
+    }
+}
+
+#[test]
+fn stage_succeeds_without_space_for_its_journal() {
+    let sides = sides();
+    fs::create_dir(sides.pfs.join("in")).unwrap();
+    for index in 0..500 {
+        let name = format!("in/a-file-with-a-long-name-in-the-journal-{index}");
+        fs::write(sides.pfs.join(name), noise(100, index)).unwrap();
+    }
+    fs::write(sides.pfs.join("in/large"), noise(9 << 20, 7)).unwrap();
+    let disk = TmpFs::mount(16 << 10);
+    for (round, full) in [false, true].into_iter().enumerate() {
+        if full {
+            fs::write(disk.path().join("filler"), vec![0; 64 << 10]).unwrap_err();
+        }
+        let journal = Some(disk.path().join("journal"));
+        let options = StageOptions { journal, segment_bytes: 1 << 20, ..StageOptions::default() };
+        let there = format!("in{round}");
+        let request = one(ItemKind::Directory, sides.outside("in"), sides.inside(&there));
+        run(&request, &options).unwrap();
+        let back = one(ItemKind::Directory, sides.inside(&there), sides.outside(&there));
+        run(&back, &StageOptions::default()).unwrap();
+        assert_eq!(picture(&sides.pfs.join(there)), picture(&sides.pfs.join("in")));
     }
 }
 

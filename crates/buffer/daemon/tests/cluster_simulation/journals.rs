@@ -67,6 +67,14 @@ impl JournalHost for Journals {
         Ok(Box::new(OpenJournal(self.clone(), path.to_owned())))
     }
 
+    fn empty(&self, path: &Path) -> io::Result<()> {
+        let mut files = self.files.lock().unwrap();
+        if let Some(file) = files.get_mut(path) {
+            *file = (Vec::new(), 0);
+        }
+        Ok(())
+    }
+
     fn now(&self) -> std::time::Instant {
         self.machine.time()
     }

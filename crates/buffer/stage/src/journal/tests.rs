@@ -126,3 +126,84 @@ fn complete_share_counts_in_later_runs_of_its_attempt() {
     assert!(journal.complete_share().is_none() && !journal.is_complete());
     assert!(is_recorded(&journal, "x", None));
 }
+
+/// A disk that has space for so many more bytes.
+#[derive(Clone, Debug)]
+struct SmallDisk(Arc<Mutex<usize>>);
+
+struct SmallFile(SmallDisk, Box<dyn AppendFile>);
+
+impl SmallDisk {
+    fn take(&self, bytes: usize) -> io::Result<()> {
+        let mut left = self.0.lock();
+        *left = left.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(())
+    }
+}
+
+impl JournalHost for SmallDisk {
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        Os.read(path)
+    }
+
+    fn replace(&self, path: &Path, contents: &[u8]) -> io::Result<Box<dyn AppendFile>> {
+        self.take(contents.len())?;
+        Ok(Box::new(SmallFile(self.clone(), Os.replace(path, contents)?)))
+    }
+
+    fn empty(&self, path: &Path) -> io::Result<()> {
+        Os.empty(path)
+    }
+
+    fn now(&self) -> Instant {
+        Os.now()
+    }
+}
+
+impl Write for SmallFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.take(bytes.len())?;
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.1.flush()
+    }
+}
+
+impl AppendFile for SmallFile {
+    fn sync(&self) -> io::Result<()> {
+        self.1.sync()
+    }
+}
+
+#[test]
+fn without_space_a_run_goes_on_and_nothing_wrong_is_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = Path::new("x");
+    let before = || {
+        let journal = open(&directory, "s");
+        journal.add(path, Some(0), &copied(1)).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
+    };
+    let mut recording = Vec::new();
+    for space in 0..400 {
+        before();
+        let host: Arc<dyn JournalHost> = Arc::new(SmallDisk(Arc::new(Mutex::new(space))));
+        let journal = Journal::open(&host, &directory.path().join("journal"), "s", None).unwrap();
+        assert!(is_recorded(&journal, "x", Some(0)), "the earlier run is known");
+        // The file is started over: its part must not count any more.
+        journal.void_parts(path).unwrap();
+        journal.record_created_dir(Path::new("0/")).unwrap();
+        journal.add(Path::new("y"), None, &copied(2)).unwrap();
+        journal.record_sync(|| Ok(())).unwrap();
+        journal.add(Path::new("z"), None, &copied(3)).unwrap();
+        recording.push(journal.is_recording());
+        drop(journal);
+        let journal = open(&directory, "s");
+        assert!(journal.is_resumed() && !is_recorded(&journal, "x", Some(0)));
+        assert_eq!(is_recorded(&journal, "y", None), recording[space]);
+        assert!(!is_recorded(&journal, "z", None));
+    }
+    assert!(!recording[0] && recording[399]);
+}
