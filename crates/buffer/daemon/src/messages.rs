@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::activity::{HostActivity, Status};
 
 /// Newest version of these messages that this release speaks.
-pub const VERSION: u16 = 10;
-/// Oldest version that it speaks: the newest one of the release before.
+pub const VERSION: u16 = 11;
+/// Oldest version that it speaks. The release before speaks this one and 10.
 pub const OLDEST_VERSION: u16 = 9;
 
 /// The kind of process at the other end of a connection.

@@ -21,7 +21,7 @@ pub(crate) fn version_of(request: &Request) -> u16 {
     match request {
         Request::EvictSessions { .. } | Request::ExtendPersistent { .. } => 10,
         // An older controller would drain the node and move nothing.
-        Request::DrainNode { evacuate: true, .. } => 10,
+        Request::DrainNode { evacuate: true, .. } => 11,
         Request::CreatePersistent { spec, .. } if spec.lifetime_ms.is_some() => 10,
         _ => OLDEST_VERSION,
     }

@@ -207,14 +207,14 @@ fn malformed_messages_are_refused_and_the_controller_keeps_running() {
         String::from_utf8_lossy(&reply).into_owned()
     };
     assert!(local(&query).contains("cannot decode"));
-    let hello = frame("{\"version\":11,\"role\":{\"client\":null}}");
+    let hello = frame("{\"version\":12,\"role\":{\"client\":null}}");
     let reply = local(&hello);
-    assert!(reply.contains("version mismatch") && reply.contains("version 11"));
-    assert!(reply.contains("the daemon versions 9 to 10; upgrade the daemon"), "{reply}");
+    assert!(reply.contains("version mismatch") && reply.contains("version 12"));
+    assert!(reply.contains("the daemon versions 9 to 11; upgrade the daemon"), "{reply}");
     // A peer of the release before names one version, one of a later release all that it speaks.
     for (versions, agreed) in [
         ("\"version\":9", 9),
-        ("\"version\":9,\"newest\":12", 10),
+        ("\"version\":9,\"newest\":12", 11),
         ("\"version\":8,\"newest\":9", 9),
     ] {
         let reply = local(&frame(&format!("{{{versions},\"role\":{{\"client\":null}}}}")));
