@@ -8,7 +8,7 @@
 
 use super::network::Network;
 use super::parts::{Part, way_of_request};
-use crate::io::{IoJob, ServerRates};
+use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use forebay_units::Bytes;
 use forebay_workload::ior::Access;
 use rustc_hash::FxHashMap;
@@ -177,7 +177,7 @@ impl<'a> State<'a> {
         }
         let (of_flash, on_disk) = *self.times.entry(bytes.0).or_insert_with(|| {
             let rates = ServerRates::of(job, 0, bytes.0, Access::Write);
-            (part.bytes / rates.flash * 1e12, rates.on_disk)
+            (part.bytes * PS_PER_SECOND as f64 / rates.flash, rates.on_disk)
         });
         let flash = self.flash.entry(part.server).or_default();
         let began = flash.max(arrived as f64);
