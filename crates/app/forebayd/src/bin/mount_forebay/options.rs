@@ -86,13 +86,27 @@ impl Options {
     ) -> Result<Options, String> {
         let all: Vec<&str> = lists.into_iter().flat_map(|list| list.split(',')).collect();
         let mut options = Options { remount: all.contains(&"remount"), ..Options::default() };
-        for option in all {
+        for option in &all {
             let known = options.set(option)?;
             if !known && !sloppy && !options.remount {
                 return Err(format!("unknown option `{option}`"));
             }
         }
+        if !options.remount {
+            options.restrict(&all);
+        }
         Ok(options)
+    }
+
+    /// `nosuid` and `nodev` prevail over `allow_suid` and `allow_dev`: `mount` passes options of the
+    /// kernel first, wherever they were, so the last one is not the one that was meant. For `remount`
+    /// they may be those that the mount has so far.
+    fn restrict(&mut self, all: &[&str]) {
+        for (name, flag) in [("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV)] {
+            if all.contains(&name) {
+                self.kernel_flags.insert(flag);
+            }
+        }
     }
 
     /// Sets an option. `false`: there is none of this name.
@@ -170,6 +184,15 @@ mod tests {
         assert_eq!(flags("allow_suid,allow_dev,noatime"), MountFlags::NOATIME);
         assert_eq!(flags("remount,ro,user_id=0"), MountFlags::NOSUID | MountFlags::NODEV);
         assert_eq!(flags("remount,allow_suid"), MountFlags::NODEV);
+    }
+
+    #[test]
+    fn restrictions_prevail_over_permissions_except_for_remount() {
+        let flags = |list| parse(list).unwrap().kernel_flags;
+        // So `mount` passes `allow_suid,allow_dev,nosuid`.
+        assert_eq!(flags("rw,nosuid,allow_suid,allow_dev"), MountFlags::NOSUID);
+        assert_eq!(flags("rw,nodev,allow_suid,allow_dev"), MountFlags::NODEV);
+        assert_eq!(flags("remount,rw,nosuid,nodev,allow_suid"), MountFlags::NODEV);
     }
 
     #[test]
