@@ -577,3 +577,31 @@ fn all_names_of_an_open_file_have_its_length_in_a_listing() {
     assert_eq!(attrs[0].blocks, attrs[1].blocks);
     assert_eq!(attrs[0].blocks, reader.get_attr(opened.attr.ino).unwrap().blocks);
 }
+
+#[test]
+fn new_file_that_was_opened_for_reading_only_is_empty_for_all_readers() {
+    const READ: OpenMode = OpenMode { read: true, write: false, ..READ_WRITE };
+    let temporary = Temporary::new();
+    let pool = Pool::new(&temporary, 3, 1 << 30);
+    let (first, other) = (attach(pool.nodes()), attach(pool.nodes()));
+    for (index, descriptor) in [(0, true), (1, false), (2, true), (3, false)] {
+        let mode = OpenMode { descriptor, ..READ };
+        let name = format!("new{index}");
+        let opened = first.create(Ino::ROOT, name.as_bytes(), 0o644, true, mode).unwrap();
+        let mut read = [0; 100];
+        assert_eq!(opened.file.read_at(&mut read, 0), Ok(0), "{mode:?}");
+        assert_eq!(other.open(opened.attr.ino, mode).unwrap().file.read_at(&mut read, 0), Ok(0));
+        drop(opened.file);
+        assert_eq!(other.open(opened.attr.ino, mode).unwrap().file.read_at(&mut read, 0), Ok(0));
+    }
+    let mounted = Mounted::new(3, 64 * MIB);
+    for index in 0..8 {
+        let path = mounted.path.join(format!("new{index}"));
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CREATE;
+        let file = rustix::fs::open(&path, flags, 0o600.into()).unwrap();
+        assert_eq!(rustix::io::read(&file, &mut [0; 100]), Ok(0));
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+    }
+}

@@ -144,9 +144,12 @@ impl Parts {
         part
     }
 
-    /// Reads from the object of a part that was absent when it was opened, if there is one now.
-    pub fn read_absent(&self, part: &Part, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        debug_assert!(part.is_absent);
+    /// Reads from the object of a part; from one that was absent when it was opened, if there is one
+    /// now. Returns less than requested only at the end of the object.
+    pub fn read_part(&self, part: &Part, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if !part.is_absent {
+            return self.with_part(part, || part.read(&self.attachment, into, offset));
+        }
         let part = self.open_part(part.node)?;
         if part.is_absent { Ok(0) } else { part.read(&self.attachment, into, offset) }
     }

@@ -111,8 +111,7 @@ pub fn read(
     let into = &mut into[..length];
     let short = match single_extent(parts, offset, length)? {
         Some((part, extent)) => {
-            let read = || part.read(&parts.attachment, into, extent.object_offset);
-            let count = parts.with_part(part, read)?;
+            let count = parts.read_part(part, into, extent.object_offset)?;
             if count == length || parts.is_single_object() {
                 return Ok(count);
             }
@@ -153,13 +152,7 @@ fn fill_holes(
         let rest = &mut into[start + count..end];
         let part = parts.part(extent.node)?;
         let object_offset = extent.object_offset + count as u64;
-        if part.is_absent {
-            let read = parts.read_absent(part, rest, object_offset)?;
-            rest[read..].fill(0);
-            continue;
-        }
-        let read = || part.read(&parts.attachment, rest, object_offset);
-        let read = parts.with_part(part, read)?;
+        let read = parts.read_part(part, rest, object_offset)?;
         rest[read..].fill(0);
     }
     Ok(())
@@ -179,14 +172,9 @@ fn read_extents(
         let (memory, others) = rest.split_at_mut(extent.length as usize);
         rest = others;
         let part = parts.part(extent.node)?;
-        if part.is_absent {
-            let read = parts.read_absent(part, memory, extent.object_offset)?;
+        if part.is_absent || part.object.is_some() {
+            let read = parts.read_part(part, memory, extent.object_offset)?;
             add_if_short(&mut short, extent, read);
-            continue;
-        }
-        if part.object.is_some() {
-            let read = || part.read(&parts.attachment, memory, extent.object_offset);
-            add_if_short(&mut short, extent, parts.with_part(part, read)?);
             continue;
         }
         while is_window_full(&in_flight, &extent) {
@@ -219,10 +207,7 @@ fn receive_read(
     let reply = connection.and_then(|connection| receive_data_reply(connection, memory));
     let count = match reply {
         // The slow path, with retries.
-        None | Some(Err(Errno::EBADF)) => {
-            let read = || part.read(&parts.attachment, memory, extent.object_offset);
-            parts.with_part(part, read)?
-        }
+        None | Some(Err(Errno::EBADF)) => parts.read_part(part, memory, extent.object_offset)?,
         Some(count) => count?,
     };
     add_if_short(short, extent, count);
