@@ -64,7 +64,7 @@ struct Calls {
 impl Calls {
     /// Makes a call and returns its output.
     fn make(&mut self, program: &str, label: &str, arguments: &[&str]) -> String {
-        let program = built_program("forebay-datawarp", program);
+        let program = built_program(program);
         let begun = Instant::now();
         let output =
             Command::new(program).env("FOREBAY_POOL", &self.pool).args(arguments).output().unwrap();

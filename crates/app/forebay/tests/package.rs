@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use cluster::{build, is_older, killed_with_us, program, text_of, wait_until};
+use cluster::{build_packages, killed_with_us, program, text_of, wait_until};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
@@ -23,26 +23,9 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Packages beside `forebay`, and the last file that each of them becomes.
-const PACKAGES: [(&str, &str); 9] = [
-    ("forebayd", "forebayd"),
-    ("forebay-datawarp", "dw_wlm_cli"),
-    ("forebay-nornsctl", "nornsctl"),
-    ("forebay-workflow", "forebay-workflow"),
-    ("forebay-libnorns", "libnorns.so"),
-    ("forebay-libnornsctl", "libnornsctl.so"),
-    ("forebay-preload", "libforebay_preload.so"),
-    ("forebay-mpiio", "libforebay_mpiio.so"),
-    ("forebay-spank", "libforebay_spank.so"),
-];
-
 /// Builds what the package contains, and the package in `directory`.
 fn build_package(directory: &Path) -> PathBuf {
-    let built = PACKAGES.map(|(_, file)| program(file));
-    if built.iter().any(|file| is_older(file, &program("forebay"))) {
-        let packages = PACKAGES.map(|(package, _)| format!("--package={package}"));
-        build(&packages.each_ref().map(String::as_str));
-    }
+    build_packages();
     let built = program("forebay").parent().unwrap().to_owned();
     let script = repository().join("scripts/deb.sh");
     let package =

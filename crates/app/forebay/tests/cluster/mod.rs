@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 #[allow(unused_imports, reason = "each test uses some of them")]
 pub use programs::{
-    build, built_program, forebayd, interception_library, is_older, program, workflow_plugin,
+    build, build_packages, built_program, forebayd, interception_library, program, workflow_plugin,
 };
 
 /// User and group of a process.

@@ -15,40 +15,49 @@ pub fn program(name: &str) -> PathBuf {
     beside.with_file_name(name)
 }
 
-/// A program of another package. Cargo builds it next to `forebay` when it tests the workspace; it
-/// is built here if only this package's tests were asked for.
-pub fn built_program(package: &str, name: &str) -> PathBuf {
-    built_file(package, &format!("--bin={name}"), name)
+/// Packages beside `forebay`, and the last file that each of them becomes.
+const PACKAGES: [(&str, &str); 9] = [
+    ("forebayd", "forebayd"),
+    ("forebay-datawarp", "dw_wlm_cli"),
+    ("forebay-nornsctl", "nornsctl"),
+    ("forebay-workflow", "forebay-workflow"),
+    ("forebay-libnorns", "libnorns.so"),
+    ("forebay-libnornsctl", "libnornsctl.so"),
+    ("forebay-preload", "libforebay_preload.so"),
+    ("forebay-mpiio", "libforebay_mpiio.so"),
+    ("forebay-spank", "libforebay_spank.so"),
+];
+
+/// A program or library of another package.
+pub fn built_program(name: &str) -> PathBuf {
+    build_packages();
+    program(name)
 }
 
 /// The interception library.
 pub fn interception_library() -> PathBuf {
-    built_file("forebay-preload", "--lib", "libforebay_preload.so")
+    built_program("libforebay_preload.so")
 }
 
 /// Slurm's plugin for the options of workflows.
 pub fn workflow_plugin() -> PathBuf {
-    built_file("forebay-spank", "--lib", "libforebay_spank.so")
+    built_program("libforebay_spank.so")
 }
 
-/// The file `name` that a target of another package becomes.
-fn built_file(package: &str, target: &str, name: &str) -> PathBuf {
+/// Builds all packages beside `forebay`, unless they are newer. All at once: the dependencies of one
+/// alone would be compiled again with other features.
+pub fn build_packages() {
     static BUILDING: Mutex<()> = Mutex::new(());
-    let (forebay, wanted) = (program("forebay"), program(name));
     let _building = BUILDING.lock().unwrap();
-    if is_older(&wanted, &forebay) {
-        build(&[&format!("--package={package}"), target]);
+    let modified = |name: &str| program(name).metadata().and_then(|found| found.modified()).ok();
+    let forebay = modified("forebay");
+    if PACKAGES.iter().any(|(_, file)| modified(file) < forebay) {
+        let packages = PACKAGES.map(|(package, _)| format!("--package={package}"));
+        build(&packages.each_ref().map(String::as_str));
     }
-    wanted
 }
 
-/// Whether a file is absent, or was modified before another one.
-pub fn is_older(file: &Path, other: &Path) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
-    modified(file) < modified(other)
-}
-
-/// Builds targets of other packages, as `forebay` was built.
+/// Builds targets, as `forebay` was built.
 pub fn build(targets: &[&str]) {
     let release = program("forebay").components().any(|part| part.as_os_str() == "release");
     let profile = if release { "--profile=release" } else { "--profile=test" };
@@ -59,5 +68,5 @@ pub fn build(targets: &[&str]) {
 /// The daemons' program.
 pub fn forebayd() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built_program("forebayd", "forebayd"))
+    BUILT.get_or_init(|| built_program("forebayd"))
 }

@@ -338,7 +338,7 @@ fn add_users(host: &Host, directory: &Path) {
 /// A script that runs a program of the bridge with the site's pool, and records each call with the
 /// seconds that it took. It waits while its function is held.
 fn write_wrapper(directory: &Path, pool: &str, name: &str) {
-    let program = built_program("forebay-datawarp", name);
+    let program = built_program(name);
     let path = directory.join("bin").join(name);
     let bin = directory.join("bin");
     let (calls, bin) = (bin.join("calls"), bin.display());

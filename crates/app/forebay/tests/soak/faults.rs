@@ -147,7 +147,7 @@ impl FaultySite {
             Role::Storage(host) => ("storage", host),
             Role::Agent(host) => ("agent", host),
         };
-        let program = built_program("forebayd", "forebayd");
+        let program = built_program("forebayd");
         let host_of_role = self.site.host(host);
         let mut command = host_of_role.command(ROOT, program.to_str().unwrap());
         command

@@ -120,7 +120,7 @@ impl WorkflowSite {
 
 /// A command of `forebay-workflow` on a host.
 fn workflow_command(host: &Host, directory: &Path) -> Command {
-    let program = built_program("forebay-workflow", "forebay-workflow");
+    let program = built_program("forebay-workflow");
     let mut command = host.command(ROOT, program.to_str().unwrap());
     command
         .env("SLURM_CONF", directory.join("slurm.conf"))
@@ -155,7 +155,7 @@ fn prepare(site: &Site, directory: &Path, wait_for_nodes_seconds: u64) -> String
     fs::write(directory.join("plugstack.conf"), text).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = source.join("../../bridges/workflow/lua/forebay_workflow.lua");
-    let program = built_program("forebay-workflow", "forebay-workflow");
+    let program = built_program("forebay-workflow");
     let text = format!(
         "local workflow = dofile(\"{}\")\n\
          workflow.checker = \"{} --config {home}/workflow.toml check\"\n\
