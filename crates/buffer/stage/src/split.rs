@@ -96,7 +96,8 @@ pub(crate) fn queue_split_file(
     let journal_key = to.journal_key.clone();
     let own = share.own_parts(first, stat.size.div_ceil(ctx.segment_bytes()));
     if ctx.durability.is_share_complete() {
-        let found = find_complete(&*to.parent, &hidden_name, &to.name, &stat)?;
+        let (CompleteCopy::Hidden(found) | CompleteCopy::Named(found)) =
+            find_complete(&*to.parent, &hidden_name, &to.name, &stat)?;
         share.see_split(SplitFile { place, journal_key, stat }, found.inode.1);
         ctx.progress.copied.add_bytes(share.own_bytes(first, stat.size, ctx.segment_bytes()));
         return Ok(());
@@ -116,22 +117,36 @@ pub(crate) fn queue_split_file(
     Ok(())
 }
 
-/// The copy of a file, of which an interrupted run of this share has completed its parts. It may also
-/// have renamed it.
+/// A copy of a file of which an interrupted run of this share has completed its parts.
+enum CompleteCopy {
+    /// It has its hidden name.
+    Hidden(FileStat),
+    /// It has its final name.
+    Named(FileStat),
+}
+
 fn find_complete(
     parent: &dyn DirHandle,
     hidden_name: &OsStr,
     name: &OsStr,
     stat: &FileStat,
-) -> Result<FileStat, Failure> {
-    match parent.lstat(hidden_name) {
-        Err(Errno::NOENT) => {
-            let copied = Copied::of(stat, NO_DIGEST.to_owned());
-            let named = parent.lstat(name).ok().filter(|found| copied.is_like_copy(found));
-            let lost = "its incomplete copy was removed; stage it again";
-            named.ok_or_else(|| Failure::File(lost.to_owned(), Errno::NOENT))
+) -> Result<CompleteCopy, Failure> {
+    let looking = |e| Failure::target("looking for its copy", e);
+    let named = match parent.lstat(hidden_name) {
+        Ok(found) => return Ok(CompleteCopy::Hidden(found)),
+        Err(Errno::NOENT) => parent.lstat(name),
+        Err(errno) => return Err(looking(errno)),
+    };
+    let lost = || {
+        let reason = "its incomplete copy was removed; stage it again";
+        Failure::File(reason.to_owned(), Errno::NOENT)
+    };
+    match named {
+        Ok(found) if Copied::of(stat, NO_DIGEST.to_owned()).is_like_copy(&found) => {
+            Ok(CompleteCopy::Named(found))
         }
-        found => found.map_err(|e| Failure::target("looking for its copy", e)),
+        Ok(_) | Err(Errno::NOENT) => Err(lost()),
+        Err(errno) => Err(looking(errno)),
     }
 }
 
@@ -157,10 +172,12 @@ pub(crate) fn publish_split_file(
     let completing = |e| Failure::target("completing its copy", e);
     let Ends { source, parent, name } = file.place.open()?;
     let hidden_name = split_name(&name, key);
-    if parent.lstat(&hidden_name).is_err() {
-        find_complete(&*parent, &hidden_name, &name, &file.stat)?;
-        ctx.count_file(file.stat.size);
-        return Ok(());
+    match find_complete(&*parent, &hidden_name, &name, &file.stat)? {
+        CompleteCopy::Hidden(_) => {}
+        CompleteCopy::Named(_) => {
+            ctx.count_file(file.stat.size);
+            return Ok(());
+        }
     }
     let hidden = parent.create_shared(&hidden_name).map_err(completing)?;
     if hidden.stat().map_err(completing)?.size != file.stat.size {

@@ -28,6 +28,9 @@
 //! FOREBAY_SEED=1234 cargo test -p forebay-daemon --test cluster_simulation -- --nocapture
 //! ```
 //!
+//! `FOREBAY_NODES_PER_STAGE=8` lets several nodes share a stage, which is off by default; with it seed 337
+//! of `FOREBAY_SEEDS=400` loses a file that was staged in.
+//!
 //! `FOREBAY_SEEDS=10000` runs more seeds, `FOREBAY_FIRST_SEED=10000` others.
 //!
 //! `broken_rules.toml` lists rules of the buffer that `scripts/break-rules.py` breaks one by one, with
@@ -156,13 +159,13 @@ fn invariants_hold_under_faults() {
             sums.nodes_gone,
             sums.nodes_given_up,
             sums.nodes_returned,
+            sums.evacuations,
+            sums.evacuated,
         ];
         assert!(rare.iter().all(|count| *count > 2), "{sums:?}");
         let others = [
             sums.persistent_uses,
             sums.drains,
-            sums.evacuations,
-            sums.evacuated,
             sums.full_logs,
             sums.short_logs,
             sums.lists,
@@ -170,7 +173,6 @@ fn invariants_hold_under_faults() {
             sums.private_uses,
             sums.replicas_read,
             sums.pairs_cut,
-            sums.shares,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }

@@ -101,6 +101,7 @@ fn settings() -> Settings {
         reply_retention_ms: 300_000,
         operator: 900,
         stripe_bytes: 4096,
+        max_nodes_per_stage: super::number("FOREBAY_NODES_PER_STAGE").unwrap_or(1) as usize,
         ..Settings::default()
     }
 }
