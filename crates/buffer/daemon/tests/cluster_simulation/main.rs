@@ -28,8 +28,7 @@
 //! FOREBAY_SEED=1234 cargo test -p forebay-daemon --test cluster_simulation -- --nocapture
 //! ```
 //!
-//! `FOREBAY_NODES_PER_STAGE=8` lets several nodes share a stage, which is off by default; with it seed 337
-//! of `FOREBAY_SEEDS=400` loses a file that was staged in.
+//! `FOREBAY_NODES_PER_STAGE=8` lets several nodes share a stage, which is off by default.
 //!
 //! `FOREBAY_SEEDS=10000` runs more seeds, `FOREBAY_FIRST_SEED=10000` others.
 //!
