@@ -167,8 +167,8 @@ pub struct ShareOrder {
     pub attempt: u32,
     /// The tally of the mover that the decision follows from.
     pub tally: ShareTally,
-    /// What it is to do. `None`: stop, whether it has copied its share or not, because another mover
-    /// has failed.
+    /// The decision, by which it goes on. `None`: stop, whether it has copied its share or not, because
+    /// another mover has failed.
     pub decision: Option<ShareDecision>,
 }
 

@@ -82,14 +82,7 @@ impl Controller {
         for id in stages {
             let stage = self.state.stages.get(id);
             let needed = stage.map(|stage| stage_commands(id, stage)).unwrap_or_default();
-            for kind in self.sent.of_stage(id) {
-                if !needed.contains(&kind) {
-                    self.sent.forget(&kind);
-                }
-            }
-            for target in needed {
-                self.sent.need(target);
-            }
+            self.replace_commands(&self.sent.of_stage(id), &needed);
         }
         let sessions = &self.state.sessions;
         let of_activation = |id| sessions.mounts.of(id).map(|(id, _)| id);
@@ -263,7 +256,7 @@ impl Controller {
         mount: &'a Mount,
     ) -> Option<(InstanceId, Option<&'a HostReplica>)> {
         let storage = &self.state.storage;
-        let instance = storage.configuration(activation.configuration)?.instance;
+        let instance = self.state.instance_mounted_by(activation)?;
         if !storage.instance(instance)?.replicated {
             // While it moves to other nodes, it is mounted nowhere.
             return (!self.state.evacuations.is_held(instance)).then_some((instance, None));

@@ -15,16 +15,23 @@ struct PeerContact {
     last_sequence: u64,
 }
 
+/// Abilities of the movers of a storage node, which those of older releases lack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoverAbilities {
+    /// They copy whole instances.
+    pub copies_instances: bool,
+    /// They share stages with those of other nodes.
+    pub shares_stages: bool,
+}
+
 /// Contact with all peers. Not durable: a restarted controller gives every peer time to report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contacts {
     started_at: Option<UnixMillis>,
     peers: BTreeMap<Peer, PeerContact>,
     written: BTreeMap<NodeId, Bytes>,
-    /// Nodes whose movers copy instances.
-    copiers: BTreeSet<NodeId>,
-    /// Storage nodes that share stages with others.
-    sharing: BTreeSet<NodeId>,
+    /// Abilities that storage nodes have announced.
+    abilities: BTreeMap<NodeId, MoverAbilities>,
     /// Nodes whose last report was about another disk than theirs.
     wrong_disks: BTreeSet<NodeId>,
     /// Fragments that nodes have and only a lost state of the controller knew.
@@ -106,30 +113,19 @@ impl Contacts {
         now.ms_since(last.max(self.started_at).unwrap_or_default())
     }
 
-    /// Notes whether a storage node's movers copy instances.
-    pub fn record_copier(&mut self, node: NodeId, copies_instances: bool) {
-        match copies_instances {
-            true => self.copiers.insert(node),
-            false => self.copiers.remove(&node),
-        };
+    /// Notes what the movers of a storage node can do.
+    pub fn record_abilities(&mut self, node: NodeId, abilities: MoverAbilities) {
+        self.abilities.insert(node, abilities);
     }
 
     /// Whether a storage node has reported that its movers copy instances.
     pub fn copies_instances(&self, node: NodeId) -> bool {
-        self.copiers.contains(&node)
+        self.abilities.get(&node).is_some_and(|abilities| abilities.copies_instances)
     }
 
-    /// Notes whether a storage node shares stages with others.
-    pub fn record_sharing(&mut self, node: NodeId, shares: bool) {
-        match shares {
-            true => self.sharing.insert(node),
-            false => self.sharing.remove(&node),
-        };
-    }
-
-    /// Whether a storage node shares stages with others, as far as it has reported.
+    /// Whether a storage node has reported that it shares stages with others.
     pub fn shares_stages(&self, node: NodeId) -> bool {
-        self.sharing.contains(&node)
+        self.abilities.get(&node).is_some_and(|abilities| abilities.shares_stages)
     }
 
     /// Notes how much was written to a storage node's flash.

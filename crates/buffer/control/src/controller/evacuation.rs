@@ -212,11 +212,7 @@ impl Controller {
 
     /// Mounts that have waited get the generation of those that are requested now.
     fn renew_held_mounts(&mut self, instance: InstanceId) {
-        let storage = &self.state.storage;
-        let activations = self.state.sessions.activations().filter(|(_, activation)| {
-            let configuration = storage.configuration(activation.configuration);
-            configuration.is_some_and(|configuration| configuration.instance == instance)
-        });
+        let activations = self.state.activations_of(instance);
         let mounts = activations.flat_map(|(id, _)| self.state.sessions.mounts.of(id));
         let mounts: Vec<(ActivationId, String)> =
             mounts.map(|(id, mount)| (id.activation, mount.host.clone())).collect();

@@ -1,4 +1,4 @@
-//! What an evacuation waits for, and the status of the instances that are to leave storage nodes.
+//! Obstacles to an evacuation, and the status of the instances that are to leave storage nodes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use forebay_units::{Bytes, human};
 use serde::{Deserialize, Serialize};
 
 use super::machine::Controller;
-use super::objects::{FragmentState, RequestProgress, Session, StageState, Wait};
+use super::objects::{FragmentState, RequestProgress, StageState, Wait};
 use super::request::Lifetime;
 use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StageProgress};
 
@@ -66,7 +66,7 @@ pub struct EvacuationStatus {
     pub targets: Vec<NodeId>,
     /// Step.
     pub step: EvacuationStep,
-    /// What it waits for, or why the last attempt failed.
+    /// Why it does not move now, or why the last attempt failed.
     pub reason: Option<String>,
     /// Progress of the copy of the whole instance.
     pub progress: StageProgress,
@@ -122,11 +122,8 @@ impl Controller {
     /// The sessions that have an instance mounted, and where, for messages.
     fn mounted_by(&self, source: InstanceId) -> Option<String> {
         let sessions = &self.state.sessions;
-        let of_instance = sessions.activations().filter(|(_, activation)| {
-            let configuration = self.state.storage.configuration(activation.configuration);
-            configuration.is_some_and(|configuration| configuration.instance == source)
-        });
-        let users: Vec<String> = of_instance
+        let activations = self.state.activations_of(source);
+        let users: Vec<String> = activations
             .map(|(id, activation)| {
                 let session = sessions.get(activation.session);
                 let token = session.map_or("?", |session| session.token.as_str());
@@ -152,11 +149,8 @@ impl Controller {
     /// Tokens of the sessions that have requested mounts of an instance that is held.
     pub(super) fn jobs_waiting_for(&self, source: InstanceId) -> Vec<String> {
         let sessions = &self.state.sessions;
-        let waits = sessions.activations().filter(|(_, activation)| {
-            let configuration = self.state.storage.configuration(activation.configuration);
-            activation.ending.is_none()
-                && configuration.is_some_and(|configuration| configuration.instance == source)
-        });
+        let activations = self.state.activations_of(source);
+        let waits = activations.filter(|(_, activation)| activation.ending.is_none());
         let tokens: BTreeSet<SessionId> = waits.map(|(_, row)| row.session).collect();
         let tokens = tokens.into_iter().filter_map(|id| sessions.get(id));
         tokens.map(|session| session.token.clone()).collect()
@@ -164,10 +158,8 @@ impl Controller {
 
     /// Why these activations are not mounted, if an instance of theirs moves.
     pub(super) fn held_by_evacuation(&self, activations: &[ActivationId]) -> Option<String> {
-        let instances = activations.iter().filter_map(|id| {
-            let activation = self.state.sessions.activation(*id)?;
-            Some(self.state.storage.configuration(activation.configuration)?.instance)
-        });
+        let activations = activations.iter().filter_map(|id| self.state.sessions.activation(*id));
+        let instances = activations.filter_map(|row| self.state.instance_mounted_by(row));
         let mut held = instances.filter(|id| self.state.evacuations.is_held(*id));
         held.next().map(|id| self.describe_hold(id))
     }
@@ -195,12 +187,10 @@ impl Controller {
             else {
                 continue;
             };
-            let is_of_source = activations.iter().any(|id| {
-                let activation = self.state.sessions.activation(*id);
-                let configuration =
-                    activation.and_then(|row| self.state.storage.configuration(row.configuration));
-                configuration.is_some_and(|configuration| configuration.instance == source)
-            });
+            let mounts_source = |row| self.state.instance_mounted_by(row) == Some(source);
+            let is_of_source = activations
+                .iter()
+                .any(|id| self.state.sessions.activation(*id).is_some_and(mounts_source));
             if is_of_source {
                 self.state.requests.extend(id, deadline);
             }
@@ -220,11 +210,6 @@ impl Controller {
             "`{label}` moves off storage node {from}, which is drained; {} are copied so far",
             human::bytes(progress.bytes)
         )
-    }
-
-    /// What a session waits for, if it waits for an instance that moves.
-    pub(super) fn session_waits_for(&self, session: &Session) -> Option<String> {
-        self.held_by_evacuation(&session.activations)
     }
 
     /// The instances with data on drained nodes from which instances are to move.

@@ -66,9 +66,9 @@ impl EvacuationTable {
                 replacement.is_some_and(|row| row.replaces == Some(source) && !row.ending),
                 "an instance moves to one that does not replace it"
             );
-            let with_mover = stages.in_progress().filter(|(_, stage)| stage.state.has_mover());
+            let mut with_mover = stages.in_progress().filter(|(_, stage)| stage.state.has_mover());
             assert!(
-                with_mover.into_iter().all(|(_, stage)| stage.instance != source),
+                with_mover.all(|(_, stage)| stage.instance != source),
                 "a mover of a user is at work on an instance that moves"
             );
             let stage = stages.get(evacuation.stage);

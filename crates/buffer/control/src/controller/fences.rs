@@ -148,7 +148,7 @@ impl Controller {
     /// is being torn down is given up. A persistent instance outlives the job.
     fn fenced_instance(&self, id: ActivationId) -> Option<InstanceId> {
         let activation = self.state.sessions.activation(id)?;
-        let instance = self.state.storage.configuration(activation.configuration)?.instance;
+        let instance = self.state.instance_mounted_by(activation)?;
         let is_ending = self.state.sessions.get(activation.session)?.ending;
         let is_given_up =
             is_ending && self.state.storage.session_of(instance) == Some(activation.session);

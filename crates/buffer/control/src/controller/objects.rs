@@ -396,6 +396,30 @@ pub struct StageRecord {
 }
 
 impl StageRecord {
+    /// A stage that waits until it is queued.
+    pub(super) fn waiting(
+        session: SessionId,
+        instance: InstanceId,
+        directive: Stage,
+        now: UnixMillis,
+    ) -> StageRecord {
+        StageRecord {
+            session,
+            instance,
+            replica: None,
+            directive,
+            node: None,
+            shares: Vec::new(),
+            attempt: 0,
+            state: StageState::Waiting,
+            queued: now,
+            moved: StageProgress::default(),
+            failed_files: Vec::new(),
+            without_source: 0,
+            copy_of: None,
+        }
+    }
+
     /// The storage nodes that move its data: that of share 0 first.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let one = self.node.filter(|_| self.shares.is_empty());

@@ -7,8 +7,8 @@ use forebay_policy::pool::{self, NodeId};
 use super::evacuation_table::Evacuation;
 use super::instances::full;
 use super::machine::Controller;
-use super::objects::{Instance, StageRecord, StageState};
-use crate::messages::{CopySource, InstanceId, StageId, StageProgress};
+use super::objects::{Instance, StageRecord};
+use crate::messages::{CopySource, InstanceId, StageId};
 
 impl Controller {
     /// Fragments for a copy of an instance, on other nodes than the drained ones. The error says what
@@ -67,21 +67,9 @@ impl Controller {
         self.state.storage.add_instance(replacement, row);
         self.add_fragments(replacement, shares);
         let stage = StageId(self.state.next_id());
-        let record = StageRecord {
-            session,
-            instance: replacement,
-            replica: None,
-            directive: description(source, label),
-            node: None,
-            shares: Vec::new(),
-            attempt: 0,
-            state: StageState::Waiting,
-            queued: self.now,
-            moved: StageProgress::default(),
-            failed_files: Vec::new(),
-            without_source: 0,
-            copy_of: Some(source),
-        };
+        let description = description(source, label);
+        let record = StageRecord::waiting(session, replacement, description, self.now);
+        let record = StageRecord { copy_of: Some(source), ..record };
         self.state.stages.insert(stage, record);
         let evacuation = Evacuation { replacement, stage, failures: 0, retry_at: None };
         self.state.evacuations.begin(source, evacuation);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use forebay_policy::pool::NodeId;
 
+use super::contacts::MoverAbilities;
 use super::machine::Controller;
 use super::objects::{FragmentState, Mount, MountState, StageState};
 use super::sent_commands::CommandTarget;
@@ -52,9 +53,9 @@ impl Controller {
                 shares_stages,
             } => {
                 if newest {
-                    self.contacts.record_sharing(node, shares_stages);
+                    let abilities = MoverAbilities { copies_instances, shares_stages };
+                    self.contacts.record_abilities(node, abilities);
                     self.contacts.record_written(node, written);
-                    self.contacts.record_copier(node, copies_instances);
                     self.compare_fragments(node, sequence, &fragments);
                 }
             }

@@ -4,8 +4,8 @@
 //! that their copies are on stable storage, and what they have seen agrees, the node with share 0
 //! finishes the stage, and then the others end. If a node cannot copy its share, the others stop.
 //!
-//! Which nodes share a stage is decided when it starts for the first time, and recorded: each has a
-//! journal of what it has copied.
+//! The nodes that share a stage are chosen when it starts for the first time, and recorded: each has a
+//! journal of its copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub enum ShareEnd {
 pub struct StageShare {
     /// The storage node.
     pub node: NodeId,
-    /// What the node has seen and copied, once its copies are on stable storage.
+    /// Sums over the source and the copies of the node, once these are on stable storage.
     pub tally: Option<ShareTally>,
     /// Its end.
     pub end: Option<ShareEnd>,

@@ -187,17 +187,16 @@ impl StageTable {
         }
     }
 
-    /// Notes that the copies of a share of an attempt are on stable storage. Returns whether that
-    /// changes anything.
-    pub(super) fn record_tally(&mut self, id: StageId, index: u32, tally: ShareTally) -> bool {
+    /// Notes that the copies of a share of an attempt are on stable storage.
+    pub(super) fn record_tally(&mut self, id: StageId, index: u32, tally: ShareTally) {
         let share = self.share(id, index);
+        // A repeated report changes no record.
         if share.is_none_or(|share| share.end.is_some() || share.tally == Some(tally)) {
-            return false;
+            return;
         }
         if let Some(share) = self.share_mut(id, index) {
             share.tally = Some(tally);
         }
-        true
     }
 
     /// The mover of a share has ended, or is lost with its node. Returns whether that is news.

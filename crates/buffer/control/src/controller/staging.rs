@@ -7,7 +7,7 @@ use super::machine::Controller;
 use super::objects::{Session, StageRecord, StageState, Wait};
 use super::request::{Answer, Cause, Failure, Lifetime, refuse};
 use super::session_table::check_may_act;
-use crate::messages::{InstanceId, Owner, SessionId, StageId, StageProgress};
+use crate::messages::{InstanceId, Owner, SessionId, StageId};
 
 impl Controller {
     /// The instance that a directive names within a session. Without a name it is the session's
@@ -47,21 +47,7 @@ impl Controller {
         directive: Stage,
     ) -> StageId {
         let id = StageId(self.state.next_id());
-        let stage = StageRecord {
-            session,
-            instance,
-            replica: None,
-            directive,
-            node: None,
-            shares: Vec::new(),
-            attempt: 0,
-            state: StageState::Waiting,
-            queued: self.now,
-            moved: StageProgress::default(),
-            failed_files: Vec::new(),
-            without_source: 0,
-            copy_of: None,
-        };
+        let stage = StageRecord::waiting(session, instance, directive, self.now);
         self.state.stages.insert(id, stage);
         if let Some(session) = self.state.sessions.get_mut(session) {
             session.stages.push(id);

@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::evacuation_table::EvacuationTable;
 use super::fences::FenceTable;
 use super::job_usage::UsageTable;
+use super::objects::Activation;
 use super::quotas::QuotaTable;
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
 use super::storage_table::StorageTable;
-use crate::messages::{InstanceId, Owner, SessionId, StateStamp};
+use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StateStamp};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table, record_key};
 
 /// All objects.
@@ -245,6 +246,20 @@ impl State {
     pub(super) fn owner_of(&self, instance: InstanceId) -> Option<Owner> {
         let session = self.storage.session_of(instance)?;
         Some(self.sessions.get(session)?.owner)
+    }
+
+    /// The instance that an activation mounts.
+    pub(super) fn instance_mounted_by(&self, activation: &Activation) -> Option<InstanceId> {
+        Some(self.storage.configuration(activation.configuration)?.instance)
+    }
+
+    /// The activations that mount an instance.
+    pub(super) fn activations_of(
+        &self,
+        instance: InstanceId,
+    ) -> impl Iterator<Item = (ActivationId, &Activation)> {
+        let activations = self.sessions.activations();
+        activations.filter(move |(_, row)| self.instance_mounted_by(row) == Some(instance))
     }
 
     /// Sessions other than the instance's own that use it.

@@ -376,7 +376,7 @@ impl Controller {
             owner: session.owner,
             created: session.created,
             hosts: session.hosts.clone(),
-            waits_for: self.session_waits_for(session),
+            waits_for: self.held_by_evacuation(&session.activations),
         }
     }
 
