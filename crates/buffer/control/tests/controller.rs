@@ -3,7 +3,7 @@
 
 mod harness;
 
-use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::compute_node::{ComputeInput, ComputeNode};
 use forebay_control::controller::{
     Answer, Cause, Controller, ControllerInput, InstanceSpec, Outcome, Request, Settings, Setup,
     StageState, StageStatus,
@@ -16,7 +16,7 @@ use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{Direction, InstanceRef, JobScript, Stage, StageKind, StagePath};
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
-use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage};
+use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage, step_compute};
 
 const BOB: Owner = Owner { uid: 1001, gid: 101 };
 const EVE_IN_ADAS_GROUP: Owner = Owner { uid: 1002, gid: 100 };
@@ -29,17 +29,7 @@ struct SimPool {
 
 impl SimPool {
     fn host_step(&mut self, input: ComputeInput, inputs: &mut Vec<ControllerInput>) {
-        for effect in self.host.step(input) {
-            let next = match effect {
-                ComputeEffect::Mount(plan) => ComputeInput::Mounted(plan.activation, Ok(())),
-                ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
-                ComputeEffect::Report(report) => {
-                    inputs.push(ControllerInput::Report(report));
-                    continue;
-                }
-            };
-            self.host_step(next, inputs);
-        }
+        step_compute(&mut self.host, input, inputs, &mut Vec::new());
     }
 }
 

@@ -5,7 +5,7 @@ mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::compute_node::{ComputeInput, ComputeNode};
 use forebay_control::controller::{
     Cause, ControllerInput, EvacuationStatus, EvacuationStep, InstanceSpec, Outcome, QuotaSubject,
     Request, Settings, StageState,
@@ -21,7 +21,7 @@ use forebay_job_script::{
 use forebay_policy::pool::NodeId;
 use forebay_protocol::message::ALL_HOSTS;
 use forebay_units::Bytes;
-use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage};
+use harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage, step_compute};
 
 const GRANULE: u64 = 1 << 30;
 /// Longer than the time after which a silent node is offline.
@@ -42,21 +42,7 @@ struct SimPool {
 
 impl SimPool {
     fn host_step(&mut self, host: &str, input: ComputeInput, inputs: &mut Vec<ControllerInput>) {
-        for effect in self.hosts.get_mut(host).unwrap().step(input) {
-            let next = match effect {
-                ComputeEffect::Mount(plan) => {
-                    let activation = plan.activation;
-                    self.mounts.push(plan);
-                    ComputeInput::Mounted(activation, Ok(()))
-                }
-                ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
-                ComputeEffect::Report(report) => {
-                    inputs.push(ControllerInput::Report(report));
-                    continue;
-                }
-            };
-            self.host_step(host, next, inputs);
-        }
+        step_compute(self.hosts.get_mut(host).unwrap(), input, inputs, &mut self.mounts);
     }
 }
 

@@ -6,14 +6,14 @@ mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
+use forebay_control::compute_node::{ComputeInput, ComputeNode};
 use forebay_control::controller::{Cause, ControllerInput, Request, Settings, StageState};
 use forebay_control::messages::{
     ComputeCommand, ComputeReport, Report, StampedCommand, StorageCommand, UnixMillis,
 };
 use forebay_control::storage_node::{MoverOutcome, StorageNode};
 use forebay_policy::pool::NodeId;
-use harness::{ADA, ControllerHarness, SimPeers, SimStorage};
+use harness::{ADA, ControllerHarness, SimPeers, SimStorage, step_compute};
 
 /// Two storage nodes and two compute nodes, `nid0` and `nid1`.
 struct SimPool {
@@ -29,25 +29,19 @@ struct SimPool {
 
 impl SimPool {
     fn host_step(&mut self, host: &str, input: ComputeInput, inputs: &mut Vec<ControllerInput>) {
-        for effect in self.hosts.get_mut(host).unwrap().step(input) {
-            let next = match effect {
-                ComputeEffect::Mount(plan) => {
-                    self.mounts.push((host.to_owned(), plan.generation));
-                    ComputeInput::Mounted(plan.activation, Ok(()))
-                }
-                ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
-                ComputeEffect::Report(mut report) => {
-                    if let Report::Compute { body: ComputeReport::Mounted(_, generation), .. } =
-                        &mut report
-                    {
-                        *generation = (*generation).max(self.least_generation);
-                    }
-                    inputs.push(ControllerInput::Report(report));
-                    continue;
-                }
-            };
-            self.host_step(host, next, inputs);
+        let (mut reports, mut mounts) = (Vec::new(), Vec::new());
+        step_compute(self.hosts.get_mut(host).unwrap(), input, &mut reports, &mut mounts);
+        self.mounts.extend(mounts.iter().map(|plan| (host.to_owned(), plan.generation)));
+        for report in &mut reports {
+            if let ControllerInput::Report(Report::Compute {
+                body: ComputeReport::Mounted(_, generation),
+                ..
+            }) = report
+            {
+                *generation = (*generation).max(self.least_generation);
+            }
         }
+        inputs.append(&mut reports);
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forebay_control::compute_node::{ComputeEffect, ComputeInput, ComputeNode};
 use forebay_control::controller::{
     Controller, ControllerEffect, ControllerInput, Outcome, Request, RequestEnvelope, RequestId,
     Settings, Setup,
 };
 use forebay_control::messages::{
-    ComputeCommand, FragmentId, FragmentPlan, HostFence, Owner, ShareDecision, SharePlan,
-    ShareTally, StagePlan, StampedCommand, StorageCommand, UnixMillis,
+    ComputeCommand, FragmentId, FragmentPlan, HostFence, MountPlan, Owner, ShareDecision,
+    SharePlan, ShareTally, StagePlan, StampedCommand, StorageCommand, UnixMillis,
 };
 use forebay_control::records::{Change, StoredRecord};
 use forebay_control::storage_node::{MoverOutcome, StorageEffect, StorageInput, StorageNode};
@@ -250,7 +251,8 @@ pub struct SimStorage {
     pub fenced: Vec<(NodeId, Vec<HostFence>)>,
     /// Outcome of movers; `None` if they never end.
     pub mover_outcome: Option<MoverOutcome>,
-    /// What movers with a share report when they have copied it; `None`: they do not get that far.
+    /// The tally that movers report when they have copied their share; `None`: they do not get that
+    /// far.
     pub tally: fn(SharePlan) -> Option<ShareTally>,
     /// Movers that were started, that were told what to do with their share, and that were stopped.
     pub started: Vec<(NodeId, StagePlan)>,
@@ -394,6 +396,31 @@ impl SimPeers for SimStorage {
         _: StampedCommand<ComputeCommand>,
         _: &mut Vec<ControllerInput>,
     ) {
+    }
+}
+
+/// A compute node that mounts and unmounts at once. Its reports are added to `inputs`, and what it
+/// mounts to `mounts`.
+pub fn step_compute(
+    node: &mut ComputeNode,
+    input: ComputeInput,
+    inputs: &mut Vec<ControllerInput>,
+    mounts: &mut Vec<MountPlan>,
+) {
+    for effect in node.step(input) {
+        let next = match effect {
+            ComputeEffect::Mount(plan) => {
+                let activation = plan.activation;
+                mounts.push(plan);
+                ComputeInput::Mounted(activation, Ok(()))
+            }
+            ComputeEffect::Unmount(plan) => ComputeInput::Unmounted(plan.activation, Ok(())),
+            ComputeEffect::Report(report) => {
+                inputs.push(ControllerInput::Report(report));
+                continue;
+            }
+        };
+        step_compute(node, next, inputs, mounts);
     }
 }
 
