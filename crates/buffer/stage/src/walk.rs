@@ -202,7 +202,6 @@ impl<'a> Walk<'a> {
         unvisited: &mut Vec<Arc<Path>>,
         links: &mut FirstLinks,
     ) {
-        let progress = self.ctx.progress;
         if seen.kind == FileKind::Directory {
             return unvisited.push(Arc::from(path.join(&name)));
         }
@@ -211,31 +210,22 @@ impl<'a> Walk<'a> {
             return;
         }
         let (tree, directory) = (tree.clone(), path.clone());
-        match seen.kind {
-            FileKind::Directory => return,
-            FileKind::Symlink => progress.copied.expect_file(0),
-            FileKind::File | FileKind::Other => {
-                if seen.nlink > 1 {
-                    let full = path.join(&name);
-                    if let Some(first) = links.get(&seen.inode) {
-                        progress.copied.expect_file(0);
-                        self.found.hard_links.push(FoundHardLink {
-                            tree,
-                            first: first.clone(),
-                            path: full,
-                        });
-                        return;
-                    }
-                    links.insert(seen.inode, full);
-                }
-                let is_file = seen.kind == FileKind::File;
-                self.ctx.expect_copy(claim, if is_file { seen.size } else { 0 });
+        if seen.kind != FileKind::Symlink && seen.nlink > 1 {
+            let full = path.join(&name);
+            if let Some(first) = links.get(&seen.inode) {
+                self.ctx.progress.copied.expect_file(0);
+                let first = first.clone();
+                self.found.hard_links.push(FoundHardLink { tree, first, path: full });
+                return;
             }
+            links.insert(seen.inode, full);
         }
+        let is_file = seen.kind == FileKind::File;
+        self.ctx.expect_copy(claim, if is_file { seen.size } else { 0 });
         self.send(CopyTask::Entry { tree, directory, name, seen, claim });
     }
 
-    /// Whose the entry `name` of a directory is.
+    /// The mover, or movers, that copy the entry `name` of a directory.
     fn claim(
         &self,
         tree: &DirTree,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_client::Fs;
-use forebay_control::messages::{FailedFile, Owner, SharePlan, StageFailure, StagePlan};
+use forebay_control::messages::{
+    CopySource, FailedFile, InstanceId, Owner, SharePlan, StageFailure, StagePlan,
+};
 use forebay_control::storage_node::MoverOutcome;
 use forebay_job_script::{AccessMode, Direction, InstanceRef, StageKind, StagePath, parse_list};
 use forebay_protocol::{Credentials, Errno};
@@ -35,7 +37,7 @@ pub struct AttachedInstances {
     /// The instance that is written or read.
     pub instance: Fs,
     /// The instance that is copied there, in an evacuation.
-    pub copy_of: Option<Fs>,
+    pub copy_of: Option<(InstanceId, Fs)>,
 }
 
 impl AttachedInstances {
@@ -48,9 +50,13 @@ impl AttachedInstances {
     ) -> Result<AttachedInstances, String> {
         let (mode, owner) = (AccessMode::Striped, plan.instance_owner);
         let instance = mounts.attach_instance(plan.instance, mode, owner, addresses, None)?;
-        let source = plan.copy_of.as_ref();
-        let copy_of = source.map(|source| mounts.open_source(source.instance, &source.addresses));
-        Ok(AttachedInstances { instance, copy_of: copy_of.transpose()? })
+        let copy_of = match &plan.copy_of {
+            Some(CopySource { instance, addresses }) => {
+                Some((*instance, mounts.open_source(*instance, addresses)?))
+            }
+            None => None,
+        };
+        Ok(AttachedInstances { instance, copy_of })
     }
 }
 
@@ -81,13 +87,9 @@ pub fn run_stage(
         return fail("protocol error: there is no such share of the stage".to_owned(), Vec::new());
     }
     let AttachedInstances { instance, copy_of } = attached;
-    let outcome = match (&plan.copy_of, copy_of) {
-        (Some(source), Some(copied)) => {
-            let (from, to) = ((source.instance, copied), (plan.instance, instance));
-            copy_instance(from, to, options, counters)
-        }
-        (Some(_), None) => return fail("the instance to copy is not attached".into(), Vec::new()),
-        (None, _) => match Ends::open(plan, instance, pfs) {
+    let outcome = match copy_of {
+        Some(source) => copy_instance(source, (plan.instance, instance), options, counters),
+        None => match Ends::open(plan, instance, pfs) {
             Ok(ends) => ends.run(options, counters),
             Err(problem) => Err(StageError::Stopped(problem)),
         },

@@ -16,7 +16,7 @@ pub struct SimMover {
     pub barrier: Arc<SimBarrier>,
 }
 
-/// What a mover has copied, and what it is to do.
+/// The tally of a mover, and the decision on it.
 #[derive(Debug)]
 pub struct SimBarrier {
     state: Mutex<(Option<ShareTally>, Option<ShareDecision>)>,
@@ -28,7 +28,7 @@ impl SimBarrier {
         Arc::new(SimBarrier { state: Mutex::default(), machine })
     }
 
-    /// What the mover has copied, if it waits.
+    /// The tally of the mover, if it waits.
     pub fn tally(&self) -> Option<ShareTally> {
         self.state.lock().unwrap().0
     }
