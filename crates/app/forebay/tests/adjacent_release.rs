@@ -15,7 +15,7 @@ use cluster::site::{Job, Site, USER, expect_success};
 use cluster::{forebayd, program, wait_until};
 
 const MAKE_FILES: &str = "mkdir -p d; for i in 1 2 3 4 5 6 7 8; do head -c 300000 /dev/urandom >d/$i; \
-                          done; setfattr -n user.a -v b d/1 2>/dev/null || true; ln d/2 d/link; \
+                          done; ln d/2 d/link; \
                           (cd d; md5sum [1-8] link) >sums; sync";
 const CHECK_FILES: &str = "(cd d; md5sum --quiet -c ../sums) && [ d/2 -ef d/link ] && echo same";
 
@@ -26,7 +26,7 @@ struct Upgrade {
     release: PathBuf,
 }
 
-/// Whose command is used.
+/// The `forebay` that is run.
 #[derive(Clone, Copy, Debug)]
 enum Command {
     OfRelease,

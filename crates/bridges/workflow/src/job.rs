@@ -176,8 +176,7 @@ impl NodeJob<'_> {
         let failed = |reason: String| format!("data on node {}: {reason}", pull.from);
         let at: SocketAddr =
             address.parse().map_err(|_| failed(format!("no address: {address}")))?;
-        let files = JobFiles::new(self.config, plan, account, self.job)
-            .map_err(|error| error.to_string())?;
+        let files = JobFiles::new(self.config, plan, account, self.job)?;
         let mut items = Vec::new();
         for space in node_spaces(self.config) {
             let root = directories::of_workflow(space, account, plan.directory);
@@ -207,8 +206,7 @@ impl NodeJob<'_> {
         direction: StageDirection,
         progress: &ProgressCounters,
     ) -> Result<(), String> {
-        let files = JobFiles::new(self.config, plan, account, self.job)
-            .map_err(|error| error.to_string())?;
+        let files = JobFiles::new(self.config, plan, account, self.job)?;
         let stages = plan.script.stages.iter().filter(|stage| stage.direction == direction);
         for stage in stages {
             files.run(stage, progress, |names| {

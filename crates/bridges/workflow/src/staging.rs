@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_stage::end::{DirHandle, FileKind, FileSystem, LocalFileSystem};
 use forebay_stage::{
-    CannotActForUser, Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions,
-    StageRequest, Verify, run_stage,
+    Identity, ItemKind, ProgressCounters, StageItem, StageLocation, StageOptions, StageRequest,
+    Verify, run_stage,
 };
 use forebay_workflow_script::{
     FoundFile, Location, MAX_MAPPING_BYTES, Mapping, Stage, StageDirection, Variables,
@@ -88,13 +88,14 @@ impl<'a> JobFiles<'a> {
         plan: &'a Plan,
         account: &'a Account,
         job: u32,
-    ) -> Result<Self, CannotActForUser> {
+    ) -> Result<Self, String> {
         let variables = Variables {
             home: account.home.clone(),
             user: account.name.clone(),
             job: job.to_string(),
         };
-        let identity = Identity::for_user(plan.uid, plan.gid)?.map(Arc::new);
+        let identity = Identity::for_user(plan.uid, plan.gid).map_err(|error| error.to_string())?;
+        let identity = identity.map(Arc::new);
         Ok(JobFiles { config, plan, account, variables, identity })
     }
 

@@ -233,17 +233,19 @@ fn find_node(pool: &PoolHandle, name: &str) -> Result<NodeStatus, Failure> {
 }
 
 fn set_drained(
-    selection: &PoolSelection,
+    pool: &PoolHandle,
     name: &str,
     drained: bool,
     evacuate: bool,
-) -> Result<(), RunError> {
-    let step = if drained { "drain" } else { "undrain" };
-    let pool = PoolHandle::open(selection)?;
-    let fail = |failure| RunError::Step(step, failure);
-    let node = find_node(&pool, name).map_err(fail)?.id;
+) -> Result<(), Failure> {
+    let node = find_node(pool, name)?.id;
     let request = Request::DrainNode { node, drained, evacuate };
-    pool.controller().request(request).map_err(fail)?;
+    pool.controller().request(request).map(drop)
+}
+
+fn undrain(selection: &PoolSelection, name: &str) -> Result<(), RunError> {
+    let pool = PoolHandle::open(selection)?;
+    set_drained(&pool, name, false, false).map_err(|failure| RunError::Step("undrain", failure))?;
     pool.close()
 }
 
@@ -254,9 +256,9 @@ fn drain(
     evacuate: bool,
     wait: bool,
 ) -> Result<String, RunError> {
-    set_drained(selection, name, true, evacuate)?;
     let pool = PoolHandle::open(selection)?;
     let fail = |failure| RunError::Step("drain", failure);
+    set_drained(&pool, name, true, evacuate).map_err(fail)?;
     let text = loop {
         let status = pool.controller().status().map_err(fail)?;
         let node = status.nodes.iter().find(|node| node.name == name);
@@ -310,9 +312,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
             let left = drain(&pool.selection()?, &node, !no_evacuate, wait)?;
             return Ok(print_answer(&left));
         }
-        PoolCommand::Undrain { pool, node } => {
-            set_drained(&pool.selection()?, &node, false, false)?;
-        }
+        PoolCommand::Undrain { pool, node } => undrain(&pool.selection()?, &node)?,
         PoolCommand::Forget { pool, node, lost } => {
             return Ok(print_answer(&forget(&pool.selection()?, &node, lost)?));
         }

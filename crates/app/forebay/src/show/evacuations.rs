@@ -73,7 +73,7 @@ pub(super) fn add_evacuations(text: &mut String, status: &Status) {
     text.push_str(&reasons);
 }
 
-/// What is left on a drained node, and what it waits for.
+/// The instances that are left on a drained node, with the reasons, for its operator.
 pub fn left_on_node(status: &Status, name: &str) -> String {
     let Some(node) = status.nodes.iter().find(|node| node.name == name) else {
         return String::new();
