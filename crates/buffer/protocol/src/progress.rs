@@ -64,8 +64,8 @@ impl StageAmount {
     }
 }
 
-/// What one of several movers of a stage has seen and copied, when its copies are on stable storage.
-/// Sums of hashes, which do not depend on the order in which it has seen something.
+/// Sums over the source and the copies of one of several movers of a stage, when its copies are on
+/// stable storage. They are sums of hashes, which do not depend on an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareTally {
     /// The directories of the source with their modification times, and the files that all movers
