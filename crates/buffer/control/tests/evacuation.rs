@@ -781,7 +781,8 @@ fn stage_to_data() -> Stage {
 
 #[test]
 fn stages_of_users_and_the_copy_wait_for_each_other() {
-    let mut pool = test_pool(4);
+    let unshared = Settings { max_nodes_per_stage: 1, ..Settings::default() };
+    let mut pool = test_pool_with(unshared, 4);
     create(&mut pool, "data", 3);
     pool.setup(ADA, "7", USER_OF_DATA).unwrap();
     let begin = || Request::BeginStage { token: "7".into(), what: stage_to_data() };

@@ -94,7 +94,8 @@ fn status_marks_forgotten_nodes_until_they_report_again() {
 
 #[test]
 fn operations_that_wait_for_forgotten_node_continue() {
-    let mut pool = test_pool();
+    let unshared = Settings { max_nodes_per_stage: 1, ..Settings::default() };
+    let mut pool = ControllerHarness::new(unshared, SimStorage::new(3), 3);
     pool.setup(ADA, "7", JOB).unwrap();
     pool.setup(ADA, "8", JOB).unwrap();
     let stages = |pool: &TestPool, state: fn(&StageState) -> bool| {

@@ -40,12 +40,8 @@ fn pool_with(settings: Settings) -> Pool {
 }
 
 /// All nodes may share a stage.
-fn sharing() -> Settings {
-    Settings { max_nodes_per_stage: 8, ..Settings::default() }
-}
-
 fn pool() -> Pool {
-    pool_with(sharing())
+    pool_with(Settings::default())
 }
 
 fn stage_in(pool: &mut Pool) -> Result<Answer, forebay_control::controller::Failure> {
@@ -94,7 +90,7 @@ fn stages_that_cannot_be_shared_have_one_mover() {
     let small = DIRECTORY.replace("25GiB", "1GiB");
     let one = Settings { max_nodes_per_stage: 1, max_nodes: 1, ..Settings::default() };
     for (script, settings) in [
-        (log, sharing()),
+        (log, Settings::default()),
         (DIRECTORY, Settings { max_nodes_per_stage: 1, ..Settings::default() }),
         (small.as_str(), one),
     ] {
@@ -121,7 +117,7 @@ fn limit_on_nodes_per_stage_holds() {
 #[test]
 fn nodes_of_an_earlier_release_get_no_share() {
     for old in [vec![0, 1, 2], vec![1]] {
-        let mut pool = ControllerHarness::new(sharing(), SimStorage::new(3), 3);
+        let mut pool = ControllerHarness::new(Settings::default(), SimStorage::new(3), 3);
         pool.peers.mover_outcome = Some(completed());
         for node in &old {
             pool.peers.nodes[*node as usize].share_no_stages();
@@ -244,7 +240,7 @@ fn stage_of_a_node_that_is_given_up_fails() {
 
 #[test]
 fn shared_stages_leave_movers_for_others() {
-    let mut pool = pool_with(Settings { max_stages_per_node: 4, ..sharing() });
+    let mut pool = pool_with(Settings { max_stages_per_node: 4, ..Settings::default() });
     pool.peers.mover_outcome = None;
     for job in 0..8 {
         let token = format!("{job}");

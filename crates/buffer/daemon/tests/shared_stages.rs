@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use forebay_control::controller::{Answer, Request, StageState};
 use forebay_control::messages::StageProgress;
 use forebay_daemon::activity::{HostActivity, StageTotals};
-use forebay_daemon::{ControllerClient, Daemon, PoolConfig};
+use forebay_daemon::{ControllerClient, Daemon};
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 use forebay_units::Bytes;
 use test_pool::{TestPool, create_persistent, is_online, wait_for};
@@ -89,7 +89,7 @@ fn totals_of(
 #[test]
 fn every_node_copies_a_part_of_a_directory_and_of_a_large_file() {
     let pool = TestPool::new(3);
-    let config = PoolConfig { max_nodes_per_stage: 8, ..pool.config("key") };
+    let config = pool.config("key");
     let start = || Daemon::start_controller(&config).ok();
     let _controller = wait_for("the controller's port is free", start);
     let _storage = NODES.map(|name| Daemon::start_storage(&pool.config("key"), name).unwrap());

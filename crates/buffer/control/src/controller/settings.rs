@@ -98,7 +98,7 @@ impl Default for Settings {
             staging_timeout_ms: 86_400_000,
             reply_retention_ms: 3_600_000,
             max_stages_per_node: 4,
-            max_nodes_per_stage: 1,
+            max_nodes_per_stage: 8,
             mount_root: "/var/opt/cray/dws/mounts/batch".to_owned(),
             operator: 0,
             max_sessions: 65_536,

@@ -216,7 +216,7 @@ impl PoolConfig {
             data_protection: pool.data_protection,
             pfs_roots: below.collect(),
             max_stages_per_node: staging.movers.map_or(4, NonZeroUsize::get),
-            max_nodes_per_stage: staging.nodes_per_stage.map_or(1, NonZeroUsize::get),
+            max_nodes_per_stage: staging.nodes_per_stage.map_or(8, NonZeroUsize::get),
             read_back: staging.read_back,
             limits: limits.into(),
             scrub: scrub_options(&source, scrub)?,

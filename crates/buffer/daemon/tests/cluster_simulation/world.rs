@@ -88,10 +88,13 @@ pub struct World {
     pub pfs: Pfs,
     pub pfs_back: u64,
     pub users: Vec<SimUser>,
+    settings: Settings,
     pub oracle: Oracle,
 }
 
-fn settings() -> Settings {
+/// Of the controller: in three of four histories, nodes share stages.
+fn settings(seed: u64) -> Settings {
+    let nodes_per_stage = if seed.is_multiple_of(4) { 1 } else { 8 };
     Settings {
         offline_after_ms: 8000,
         retry_interval_ms: 1000,
@@ -101,7 +104,7 @@ fn settings() -> Settings {
         reply_retention_ms: 300_000,
         operator: 900,
         stripe_bytes: 4096,
-        max_nodes_per_stage: super::number("FOREBAY_NODES_PER_STAGE").unwrap_or(1) as usize,
+        max_nodes_per_stage: nodes_per_stage,
         ..Settings::default()
     }
 }
@@ -173,6 +176,7 @@ impl World {
             pfs,
             pfs_back: 0,
             users,
+            settings: settings(seed),
             oracle,
         };
         world.prepare();
@@ -181,7 +185,7 @@ impl World {
 
     /// Adds the pool and its nodes, and starts all timers.
     fn prepare(&mut self) {
-        let mut controller = Controller::restore(settings(), Vec::new()).unwrap();
+        let mut controller = Controller::restore(self.settings.clone(), Vec::new()).unwrap();
         let mut requests = vec![Request::AddPool {
             name: "wlm_pool".into(),
             granularity: Bytes(GRANULE),
@@ -283,7 +287,8 @@ impl World {
                 if self.controller.is_none() && self.now >= self.controller_down {
                     self.trace_line(|| "controller starts".into());
                     let rows = to_rows(&self.controller_records);
-                    self.controller = Some(Controller::restore(settings(), rows).unwrap());
+                    self.controller =
+                        Some(Controller::restore(self.settings.clone(), rows).unwrap());
                 }
                 self.controller_step(controller::ControllerInput::Tick);
                 self.outages();
