@@ -3,7 +3,7 @@
 #             picture, a report; then a job script on a burst buffer in runs/checkpoint
 # make run-packets
 #             the same with 64 MiB a process, packet by packet: some minutes
-# make test   every check
+# make test   every check: format, lints, documentation, tests (scripts/test.sh)
 # make soak   an hour of faults of every role on three hosts, with programs that verify what they have
 #             written: SOAK_MINUTES=3 is shorter, SOAK_SEED=N repeats faults; events are in
 #             target/soak.jsonl; needs root
@@ -49,9 +49,9 @@ run-packets: build
 test:
 	scripts/setup.sh test
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --test slurm --test slurm_restart -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-	cargo test --workspace
+	scripts/test.sh
 
 deb: build
 	scripts/strip.sh target/release target/dist libdatawarp.so
