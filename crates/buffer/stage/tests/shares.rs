@@ -6,12 +6,15 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_stage::{
     ItemKind, StageError, StageItem, StageLocation, StageOptions, StageRequest, Verify,
 };
 use proptest::prelude::*;
+use support::gate::{At, Gate, gated};
 use support::shares::{Meeting, run_share, run_shares};
 use support::{Sides, noise, picture, sides};
 
@@ -194,6 +197,40 @@ fn one_large_file_is_copied_by_all_movers() {
     assert_eq!(sides.buffer.read("deep/down/large"), contents);
     assert_eq!(sides.buffer.attr("deep/down/large").unwrap().mtime.secs, 1000);
     assert_eq!(sides.buffer.entries("deep/down").iter().filter(|e| e.name[0] != b'.').count(), 1);
+}
+
+#[test]
+fn file_whose_copy_cannot_be_looked_up_is_not_taken_for_complete() {
+    let sides = sides();
+    let contents = noise(1_000_000, 5);
+    sides.buffer.write("large", &contents);
+    let gate = Arc::new(Gate::default());
+    let mut requests = requests(&sides, 2, |sides, inside| {
+        support::one(ItemKind::File, inside("large"), sides.outside("large"))
+    });
+    requests[0].items[0].target =
+        StageLocation::in_pfs(&gated(&sides.pfs, &gate), sides.pfs.join("large"));
+    let options = options(sides.directory.path().join("journal"));
+    gate.close(Some(At::Flush));
+    let ends = std::thread::scope(|scope| {
+        let both = scope.spawn(|| run_shares(&Meeting::new(2, 1), &requests, &options, &[]));
+        // The first share, which names the file, has created the copy.
+        gate.wait();
+        gate.copies_fail.store(true, Ordering::SeqCst);
+        gate.close(None);
+        both.join().unwrap()
+    });
+    let StageError::Incomplete { problems, .. } = ends[0].outcome.as_ref().unwrap_err() else {
+        panic!("{ends:?}");
+    };
+    assert!(problems[0].reason.contains("looking for its copy"), "{ends:?}");
+    assert!(!sides.pfs.join("large").exists());
+    // The next attempt completes it.
+    gate.copies_fail.store(false, Ordering::SeqCst);
+    let ends = run_shares(&Meeting::new(2, 2), &requests, &options, &[]);
+    assert!(ends.iter().all(|end| end.outcome.is_ok()), "{ends:?}");
+    assert_eq!(fs::read(sides.pfs.join("large")).unwrap(), contents);
+    assert!(hidden_below(&sides.pfs).is_empty());
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! A parallel file system on which operations of one kind wait until the test lets them continue.
+//! A parallel file system on which operations of one kind wait until the test lets them continue, or
+//! lookups of incomplete copies fail.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub struct Gate {
     /// The kind of operation that waits, and how many are waiting.
     state: Mutex<(Option<At>, u64)>,
     changed: Condvar,
+    /// Lookups of incomplete copies fail.
+    pub copies_fail: AtomicBool,
 }
 
 impl Gate {
@@ -137,6 +141,10 @@ impl DirHandle for Gated<Box<dyn DirHandle>> {
     }
 
     fn lstat(&self, name: &OsStr) -> Result<FileStat, Errno> {
+        let is_copy = name.to_string_lossy().contains(".forebay-stage-");
+        if is_copy && self.gate.copies_fail.load(Ordering::SeqCst) {
+            return Err(Errno::IO);
+        }
         self.inner.lstat(name)
     }
 
@@ -155,6 +163,10 @@ impl DirHandle for Gated<Box<dyn DirHandle>> {
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
         Ok(self.gate_file(self.inner.create(name, keep)?))
+    }
+
+    fn create_shared(&self, name: &OsStr) -> Result<Box<dyn FileHandle>, Errno> {
+        Ok(self.gate_file(self.inner.create_shared(name)?))
     }
 
     fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {

@@ -130,7 +130,7 @@ pub fn run_share(
         break ShareEnd { outcome, progress: progress.snapshot() };
     };
     let undecided = meeting.tallies.lock().unwrap().iter().any(Option::is_none);
-    if end.outcome.is_err() && undecided {
+    if end.outcome.is_err() && (undecided || index == 0) {
         meeting.failed.store(true, Ordering::SeqCst);
     }
     if index == 0 && end.outcome.is_ok() {
