@@ -96,6 +96,39 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
 }
 
 #[test]
+fn directories_are_mounted_at_several_places() {
+    let home = tempfile::tempdir().unwrap();
+    let [flash, link] = ["flash", "link"].map(|name| home.path().join(name));
+    fs::create_dir(&flash).unwrap();
+    std::os::unix::fs::symlink(&flash, &link).unwrap();
+    let [first, second] = ["first", "second"].map(|name| MountPoint::new(&home.path().join(name)));
+    succeed(&helper(&[text(&flash), text(&first.0), "-o", "size=1GiB"]));
+    succeed(&helper(&[text(&link), text(&second.0), "-o", "ro,noexec"]));
+    let options = second.options();
+    assert!(["fuse.forebay ro,", "nosuid", "nodev", "noexec"].iter().all(|o| options.contains(o)));
+    assert!(!first.options().contains("noexec"));
+    fs::write(first.0.join("file"), "text").unwrap();
+    assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "text");
+    let refused = fs::write(second.0.join("file"), "other").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    run("umount", &[text(&first.0)]);
+    assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "text");
+    // The process still serves the second mount point, and a third one.
+    succeed(&helper(&[text(&flash), text(&first.0)]));
+    fs::write(first.0.join("file"), "other").unwrap();
+    assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "other");
+    run("pkill", &["-f", &format!("mount-forebay.* {}", text(&flash))]);
+    for point in [&first, &second] {
+        wait_for("the mounts end", || {
+            fs::read_dir(&point.0).unwrap().next().is_none().then_some(())
+        });
+    }
+    succeed(&helper(&[text(&flash), text(&second.0)]));
+    assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "other");
+    run("umount", &[text(&second.0)]);
+}
+
+#[test]
 fn wrong_usage_exits_with_1_and_failed_mounts_with_32() {
     let home = tempfile::tempdir().unwrap();
     let at = text(home.path());

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_daemon::mounts::remove_stale_mounts;
+use forebay_fuse::mount::mount_table;
 use rustix::fs::{FlockOperation, flock};
 
 /// Beginning of the names of all directories.
@@ -202,6 +203,7 @@ fn remove_tree(path: &Path) -> Result<(), String> {
     remove_stale_mounts(&mounts_directory(path), path);
     // Removing files through a mount would destroy what is behind it.
     if let Some(point) = mount_below(path) {
+        let point = point.display();
         return Err(format!("{point} is still mounted; unmount it with `fusermount3 -u {point}`"));
     }
     match fs::remove_dir_all(path) {
@@ -213,11 +215,9 @@ fn remove_tree(path: &Path) -> Result<(), String> {
 }
 
 /// A mount point below `path`.
-fn mount_below(path: &Path) -> Option<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let mut below = points.filter(|point| Path::new(point).starts_with(path));
-    below.next().map(str::to_owned)
+fn mount_below(path: &Path) -> Option<PathBuf> {
+    let table = mount_table().ok()?;
+    table.into_iter().map(|entry| entry.point).find(|point| point.starts_with(path))
 }
 
 /// Removes the directories in `local` that killed processes of this user have left, half a minute

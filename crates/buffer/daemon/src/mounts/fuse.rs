@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
+use forebay_fuse::mount::mount_table;
 use forebay_job_script::AccessMode;
 
 use forebay_control::messages::InstanceId;
@@ -87,25 +88,15 @@ pub fn remove_stale_mounts(directory: &Path, mount_root: &Path) {
 /// its threads waits for its own mount cannot exit before that. Needs the rights of the user who
 /// mounted.
 pub(crate) fn abort_stale_mounts(directory: &Path) {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
+    let Ok(table) = mount_table() else {
         return;
     };
-    for line in table.lines() {
-        // Fields: number, parent, major:minor, root, mount point, …
-        let mut fields = line.split(' ').skip(2);
-        let (Some(device), Some(point)) = (fields.next(), fields.nth(1)) else {
-            continue;
-        };
-        let Some((_, connection)) = device.split_once(':') else {
-            continue;
-        };
-        if Path::new(point).starts_with(directory) {
-            let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
-            if fs::write(abort, "1").is_err() {
-                let force =
-                    rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
-                let _ = rustix::mount::unmount(point, force);
-            }
+    for mounted in table.iter().filter(|entry| entry.point.starts_with(directory)) {
+        let (_, connection) = mounted.device;
+        let abort = format!("/sys/fs/fuse/connections/{connection}/abort");
+        if fs::write(abort, "1").is_err() {
+            let force = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+            let _ = rustix::mount::unmount(&mounted.point, force);
         }
     }
 }

@@ -3,12 +3,12 @@
 //! With the type `fuse`, `mount -o remount` would take the source for the name of a program, and run
 //! it. With a type such as `fuse.forebay` it runs `mount.fuse.forebay`.
 
-use super::MountOptions;
+use super::{MountOptions, mount_table};
 use crate::device;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -107,38 +107,12 @@ fn mount_data(device: impl AsFd, mode: u32, options: &MountOptions) -> String {
 }
 
 /// Device number and type of a file system. The kernel uses numbers again.
-type FileSystem = (Vec<u8>, Vec<u8>);
+type FileSystem = ((u32, u32), OsString);
 
 /// The file system that is mounted at `path`.
 fn file_system_at(path: &Path) -> io::Result<Option<FileSystem>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    let mut found = table.split(|byte| *byte == b'\n').filter_map(|line| {
-        // Fields: number, parent, major:minor, root, mount point, options, any others, -, type.
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
-        let (number, point) = (fields.next()?, fields.nth(1)?);
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        let is_there = unescaped(point) == path.as_os_str().as_bytes();
-        is_there.then(|| (number.to_vec(), kind.to_vec()))
-    });
-    // The last one covers the others.
-    Ok(found.next_back())
-}
-
-/// A path of `mountinfo`, which has white space and backslashes as octal numbers.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let mut path = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        match (first, tail) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                path.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => path.push(*first),
-        }
-    }
-    path
+    let found = mount_table()?.into_iter().rfind(|entry| entry.point == path);
+    Ok(found.map(|entry| (entry.device, entry.kind)))
 }
 
 #[cfg(test)]
@@ -148,7 +122,7 @@ mod tests {
     #[test]
     fn mounts_are_found_by_path() {
         let found = file_system_at(Path::new("/proc")).unwrap();
-        assert_eq!(found.unwrap().1, b"proc");
+        assert_eq!(found.unwrap().1, "proc");
         assert_eq!(file_system_at(Path::new("/proc/self")).unwrap(), None);
     }
 
@@ -168,11 +142,5 @@ mod tests {
         assert_eq!(file_system_at(&second.path).unwrap().as_ref(), Some(&second.file_system));
         second.unmount_own().unwrap();
         assert_eq!(file_system_at(&second.path).unwrap(), None);
-    }
-
-    #[test]
-    fn paths_of_mountinfo_are_unescaped() {
-        assert_eq!(unescaped(br"/a\040b\134\011"), b"/a b\\\t");
-        assert_eq!(unescaped(br"/a\9\04"), br"/a\9\04");
     }
 }

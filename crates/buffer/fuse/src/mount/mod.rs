@@ -2,12 +2,15 @@
 
 mod helper;
 mod kernel;
+mod table;
 
 use helper::HelperMount;
 use kernel::KernelMount;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+
+pub use table::{MountEntry, mount_table};
 
 /// Options of a mount.
 #[derive(Clone, Debug, Default)]

@@ -22,24 +22,38 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Starts a storage daemon on each of `directories`, creates the instance if there is none, and
-/// attaches it.
-pub fn attach(directories: &[PathBuf], options: &Options) -> Result<(Vec<Daemon>, Fs), String> {
-    let daemons = directories.iter().map(|path| start(path)).collect::<Result<Vec<_>, _>>()?;
+/// attaches it. `None`: another process has mounted it, and `join` has succeeded.
+pub fn attach(
+    directories: &[PathBuf],
+    options: &Options,
+    join: impl Fn() -> Result<bool, String>,
+) -> Result<Option<(Vec<Daemon>, Fs)>, String> {
+    let mut daemons = Vec::new();
+    for directory in directories {
+        match start(directory, &join)? {
+            Some(daemon) => daemons.push(daemon),
+            None => return Ok(None),
+        }
+    }
     create_instance(&daemons, directories, options)?;
     let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
     let fs = Fs::attach(addresses, INSTANCE, ClientOptions::default())
         .map_err(|errno| format!("cannot attach the instance: {errno}"))?;
-    Ok((daemons, fs))
+    Ok(Some((daemons, fs)))
 }
 
-fn start(directory: &Path) -> Result<Daemon, String> {
+fn start(
+    directory: &Path,
+    join: impl Fn() -> Result<bool, String>,
+) -> Result<Option<Daemon>, String> {
     let until = Instant::now() + MAX_WAIT;
     loop {
         match Daemon::start(StoreOptions::new(directory)) {
+            Err(StartError::DirectoryInUse(_)) if join()? => return Ok(None),
             Err(StartError::DirectoryInUse(_)) if Instant::now() < until => {
                 std::thread::sleep(WAIT_INTERVAL);
             }
-            other => return other.map_err(|error| error.to_string()),
+            other => return other.map(Some).map_err(|error| error.to_string()),
         }
     }
 }

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_client::{Fs, Mount, MountOptions, mount};
+use forebay_console::print_stdout;
 use forebay_daemon::attach_persistent;
 use forebay_daemon::config::selected_file;
+use forebay_fuse::mount::{MountEntry, mount_table};
 use forebay_store::daemon::Daemon;
-use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
 use crate::options::Options;
 use crate::{MOUNT_FAILED, MOUNTED, fail, local, read_only_flag};
@@ -31,7 +33,14 @@ pub fn serve(source: &str, directory: &Path, options: &Options) -> ExitCode {
     }
     raise_hard_descriptor_limit();
     let (daemons, mounted) = match mount_source(source, directory, options) {
-        Ok(mounted) => mounted,
+        Ok(Some(mounted)) => mounted,
+        // The process of the first mount serves this one, too.
+        Ok(None) => {
+            return match print_stdout(MOUNTED) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(MOUNT_FAILED, &error.to_string()),
+            };
+        }
         Err(reason) => return fail(MOUNT_FAILED, &reason),
     };
     if let Err(error) = detach_from_terminal() {
@@ -41,8 +50,7 @@ pub fn serve(source: &str, directory: &Path, options: &Options) -> ExitCode {
         std::thread::sleep(POLL_INTERVAL);
     }
     if !mounted.is_unmounted() {
-        // Files may be open.
-        let _ = unmount(mounted.path(), UnmountFlags::DETACH);
+        detach_all(mounted.path());
     }
     drop(mounted);
     let stopped: Vec<io::Result<()>> = daemons.into_iter().map(Daemon::stop).collect();
@@ -56,10 +64,12 @@ fn mount_source(
     source: &str,
     directory: &Path,
     options: &Options,
-) -> Result<(Vec<Daemon>, Mount), String> {
+) -> Result<Option<(Vec<Daemon>, Mount)>, String> {
     let directory = directory.canonicalize();
     let directory = directory.map_err(|error| format!("mount point: {error}"))?;
-    let (daemons, fs) = attach(source, options)?;
+    let Some((daemons, fs)) = attach(source, &directory, options)? else {
+        return Ok(None);
+    };
     let defaults = MountOptions::default();
     let mounted = mount(
         fs,
@@ -79,21 +89,66 @@ fn mount_source(
         mount_remount(&directory, flags, "")
             .map_err(|error| format!("{}: {error}", directory.display()))?;
     }
-    Ok((daemons, mounted))
+    Ok(Some((daemons, mounted)))
 }
 
-fn attach(source: &str, options: &Options) -> Result<(Vec<Daemon>, Fs), String> {
+/// `None`: another process has mounted the same directories, and they are mounted at `point`, too.
+fn attach(
+    source: &str,
+    point: &Path,
+    options: &Options,
+) -> Result<Option<(Vec<Daemon>, Fs)>, String> {
     if !source.contains('/') {
         let file = selected_file(options.pool.clone());
         let fs = attach_persistent(&file, source).map_err(|error| error.to_string())?;
-        return Ok((Vec::new(), fs));
+        return Ok(Some((Vec::new(), fs)));
     }
+    let directories = directories_of(source)?;
+    local::attach(&directories, options, || mount_again(&directories, point, options))
+}
+
+fn directories_of(source: &str) -> Result<Vec<PathBuf>, String> {
     let absolute = |text: &str| {
         let path = Path::new(text).canonicalize();
         path.map_err(|error| format!("{text}: {error}"))
     };
-    let directories: Vec<PathBuf> = source.split(',').map(absolute).collect::<Result<_, _>>()?;
-    local::attach(&directories, options)
+    source.split(',').map(absolute).collect()
+}
+
+/// Mounts these directories at `point`, too, if another process of this program has mounted them.
+fn mount_again(directories: &[PathBuf], point: &Path, options: &Options) -> Result<bool, String> {
+    let failed = |error: io::Error| format!("{}: {error}", point.display());
+    let is_source = |entry: &MountEntry| {
+        let source = entry.source.to_str().filter(|_| entry.kind == "fuse.forebay");
+        source.is_some_and(|text| directories_of(text).is_ok_and(|found| found == directories))
+    };
+    let Some(first) = mount_table().map_err(failed)?.into_iter().rfind(is_source) else {
+        return Ok(false);
+    };
+    mount_bind(&first.point, point).map_err(|errno| failed(errno.into()))?;
+    let mounted = mount_table().map_err(failed)?.into_iter().rfind(|entry| entry.point == point);
+    let is_same = mounted.is_some_and(|entry| is_source(&entry) && entry.device == first.device);
+    let flags = MountFlags::BIND | options.kernel_flags | read_only_flag(options);
+    let mounted = match is_same {
+        true => mount_remount(point, flags, "").map(|()| true),
+        // The first one was unmounted meanwhile.
+        false => Ok(false),
+    };
+    if mounted != Ok(true) {
+        let _ = unmount(point, UnmountFlags::DETACH);
+    }
+    mounted.map_err(|errno| failed(errno.into()))
+}
+
+/// Unmounts this file system wherever it is mounted. Files may be open.
+fn detach_all(path: &Path) {
+    let Ok(table) = mount_table() else {
+        return;
+    };
+    let own = table.iter().rfind(|entry| entry.point == path).map(|entry| entry.device);
+    for entry in table.iter().rev().filter(|entry| Some(entry.device) == own) {
+        let _ = unmount(&entry.point, UnmountFlags::DETACH);
+    }
 }
 
 /// Raises the limit of descriptors to that of the kernel: each open file takes some, also of
