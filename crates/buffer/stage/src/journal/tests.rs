@@ -1,4 +1,5 @@
 use super::*;
+use forebay_protocol::progress::ShareTally;
 
 fn copied(size: u64) -> Copied {
     Copied { size, modified_ns: -5, changed_ns: 7, digest: "ab".into() }
