@@ -22,6 +22,7 @@ use super::fabric::Fabric;
 use super::phase_links::PhaseLinks;
 use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
+use forebay_flow::LinkId;
 use forebay_workload::ior::Access;
 use rustc_hash::FxHashMap;
 
@@ -54,7 +55,7 @@ pub(super) fn first_calls(
     (job, runs): (&IoJob, &Runs<'_>),
     starts: &[(u64, u32)],
     (links, lone): (&PhaseLinks<'_>, &[f64]),
-    fabric: &Fabric,
+    fabric: &mut Fabric,
 ) -> FirstCalls {
     if job.pattern.transfers_per_rank() > MOST_CALLS {
         return FirstCalls::default();
@@ -78,12 +79,12 @@ pub(super) fn first_calls(
         };
         (simulate(&all), simulate(&first)[0])
     });
-    let (mut longest, mut steady) = (0.0_f64, 0.0_f64);
+    let (mut longest, mut steady) = (0.0_f64, time_at_links(runs, starts, links, fabric));
     let mut durations = vec![0.0; starts.len()];
     for (process, (_, rank)) in starts.iter().enumerate() {
         let node = runs.pattern.node_of(*rank);
         let (alone, at_client) = (lone[node as usize], shared.of_node[&node]);
-        let (at_server, others, requests) = shared.of_process[process];
+        let (others, requests) = shared.of_process[process];
         let first = match &ends {
             Some((ends, end_alone)) => alone + ends[process] - end_alone,
             None => {
@@ -93,12 +94,32 @@ pub(super) fn first_calls(
         };
         durations[*rank as usize] = first.max(1.0);
         longest = longest.max(first);
-        steady = steady.max(at_server).max(alone).max(at_client);
+        steady = steady.max(alone).max(at_client);
     }
     if ends.is_some() && job.pattern.transfers_per_rank() == 1 {
         return FirstCalls { delay: 0, durations };
     }
     FirstCalls { delay: (longest - steady).max(0.0) as u64, durations: Vec::new() }
+}
+
+/// The longest time that a link needs for the first calls of all processes at its rate, ps: of a client or server, of a
+/// data path that servers share, or of the network.
+fn time_at_links(
+    runs: &Runs<'_>,
+    starts: &[(u64, u32)],
+    links: &PhaseLinks<'_>,
+    fabric: &mut Fabric,
+) -> f64 {
+    let mut bytes: FxHashMap<LinkId, f64> = FxHashMap::default();
+    for &(_, rank) in starts {
+        let call = runs.run(rank, 0, 1);
+        for (link, share) in links.path(runs.pattern.node_of(rank), &call, fabric) {
+            *bytes.entry(link).or_default() += call.bytes as f64 * share;
+        }
+    }
+    let solver = fabric.links.transport.solver();
+    let time = |(link, bytes): (&LinkId, &f64)| bytes / solver.capacity(*link);
+    bytes.iter().map(time).fold(0.0, f64::max) * PS_PER_SECOND as f64
 }
 
 /// Rate of the client of a node of the job, bytes per picosecond.
@@ -115,8 +136,8 @@ fn client_rate(job: &IoJob, node: u32, access: Access) -> f64 {
 struct SharedTimes {
     /// By the node's index in the job.
     of_node: FxHashMap<u32, f64>,
-    /// Of each process: the longest time of a server for all calls, that for the calls of others, and its requests.
-    of_process: Vec<(f64, f64, u64)>,
+    /// Of each process: the longest time of a server for the calls of others, and its requests.
+    of_process: Vec<(f64, u64)>,
 }
 
 impl SharedTimes {
@@ -136,11 +157,10 @@ impl SharedTimes {
                 part.bytes / client_rate(job, part.node, access);
         }
         let processes = parts.iter().map(|part| part.process + 1).max().unwrap_or(0);
-        let mut of_process = vec![(0.0, 0.0, 0); processes];
+        let mut of_process = vec![(0.0, 0); processes];
         for part in parts {
             let all = of_server[&part.server];
-            let (most, others, requests) = &mut of_process[part.process];
-            *most = f64::max(*most, all);
+            let (others, requests) = &mut of_process[part.process];
             *others = f64::max(*others, all - own_at_server[&(part.process, part.server)]);
             *requests += part.requests;
         }
