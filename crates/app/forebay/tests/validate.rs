@@ -186,7 +186,7 @@ fn grid_of_fidelities_refuses_options_of_the_comparison_with_measurements() {
 #[test]
 fn options_of_the_grid_are_refused_without_it() {
     let dir = WorkDir::new();
-    for option in ["--results here", "--case-time 1min"] {
+    for option in ["--results here", "--case-time 1min", "--cases test"] {
         let error = dir.expect_invalid_input(&format!("validate --quick {option}"));
         assert!(error.contains("--fidelity both"), "{option}: {error}");
     }

@@ -46,6 +46,19 @@ const CASES: [(&str, &[Job]); 14] = [
     ),
 ];
 
+/// Cases that were committed before any of them was simulated, for the model with large first calls.
+const LATER_CASES: [(&str, &[Job]); 6] = [
+    ("toy", &[(8, 1, 2, "-F -w -t 4m -b 16m", 0), (12, 1, 2, "-F -r -t 1m -b 16m", 0)]),
+    ("toy", &[(6, 1, -2, "-F -w -t 16m -b 16m", 0), (6, 1, -2, "-F -r -t 16m -b 16m", 0)]),
+    ("cori-phase1", &[(10, 1, 4, "-F -w -t 16m -b 32m", 0), (10, 2, 4, "-F -r -t 1m -b 16m", 500)]),
+    ("cori-phase1", &[(20, 1, 4, "-w -t 2m -b 32m", 0), (6, 4, 4, "-F -w -t 512k -b 8m", 0)]),
+    (
+        "trinity-phase2",
+        &[(12, 1, 6, "-F -w -r -t 1m -b 32m", 0), (12, 2, 6, "-F -w -t 4m -b 16m", 0)],
+    ),
+    ("shaheen2", &[(9, 2, 5, "-F -r -t 2m -b 16m", 0), (15, 1, 5, "-r -t 1m -b 16m", 0)]),
+];
+
 /// Machine, targets of a file on the parallel file system, and jobs.
 const ON_PFS: [(&str, u32, &[Job]); 5] = [
     ("cori-phase1", 4, &[(8, 2, 0, "-F -w -t 1m -b 64m", 0), (6, 2, 0, "-F -r -t 1m -b 64m", 0)]),
@@ -158,6 +171,11 @@ fn main() {
     println!("machine job: packets, flows: s alone, s together, slowdown; differences");
     let mut found = Differences::default();
     for (machine, jobs) in CASES {
+        compare(machine, &numbered(jobs), FileSystem::BurstBuffer, &mut found);
+    }
+    summaries(found);
+    let mut found = Differences::default();
+    for (machine, jobs) in LATER_CASES {
         compare(machine, &numbered(jobs), FileSystem::BurstBuffer, &mut found);
     }
     summaries(found);

@@ -1,10 +1,12 @@
 //! Warnings about results that say less than they seem to, each with the remedy.
 
+use crate::flow::{burst_of, few_wide_calls};
 use crate::io::{IoJob, PhaseCounts};
 use crate::steady::{State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use forebay_machine_file::machine::Network;
 use forebay_units::Bytes;
+use forebay_units::human::counted;
 use forebay_workload::ior::Access;
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 
@@ -68,7 +70,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
 }
 
 /// Warnings about a phase that was simulated with flows.
-pub(crate) fn of_flows(job: &IoJob) -> Vec<String> {
+pub(crate) fn of_flows(job: &IoJob, access: Access) -> Vec<String> {
     let mut warnings = job.network.warnings();
     let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
     let of_object = make.stripe.0.min(make.substripe.0);
@@ -79,6 +81,26 @@ pub(crate) fn of_flows(job: &IoJob) -> Vec<String> {
              factors: use --fidelity packet",
             Bytes(block),
             Bytes(of_object)
+        ));
+    }
+    if let Some(burst) = burst_of(job, access) {
+        warnings.push(format!(
+            "if all nodes of group {} {} at the same time, their data need {:.0}% of the links between it and \
+             other groups: with packets they wait for these links and hold up others, with flows they do not, and \
+             rates of tests in step were up to 40% too high: use --fidelity packet",
+            burst.group,
+            access.name(),
+            burst.load * 100.0
+        ));
+    }
+    if let Some(wide) = few_wide_calls(job, access) {
+        warnings.push(format!(
+            "{} of each process with requests at {} servers at once: the {access} phase ends with the last of them, \
+             and flows have some orders and waits of single requests wrong, so that rates were up to 30% too high: use \
+             --fidelity packet, or larger blocks (-b)",
+            counted(wide.calls, "call"),
+            wide.servers,
+            access = access.name(),
         ));
     }
     warnings

@@ -153,7 +153,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     };
     if args.grid.is_any() {
         return Err(Failure::Input(
-            "--results and --case-time are for the grid of --fidelity both".to_string(),
+            "--results, --case-time and --cases are for the grid of --fidelity both".to_string(),
         ));
     }
     let cases = comparison::chosen(&args.case, args.quick)?;
@@ -251,7 +251,8 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
                 .to_string(),
         ));
     }
-    let cases = grid(args.quick)?;
+    let mut cases = grid(args.quick)?;
+    cases.retain(|case| args.grid.has(case));
     let threads = args.threads.map_or_else(cores, usize::from);
     validate_fidelity::run(&cases, (threads, args.seed), &args.grid, &args.output)
 }

@@ -59,10 +59,11 @@ impl<'a> BegunPhase<'a> {
     /// Opens the files of phases of several jobs at the time `begin`, ps: each server opens one file after
     /// another, those of the jobs in turn.
     ///
-    /// The processes of a job open in the order of the ranks given for it, or in that of their numbers.
+    /// `opens` has the time of each process's open after the first, ps, if it is known. Otherwise the processes of a
+    /// job open in the order of their numbers.
     pub fn open_all(
         phases: Vec<(&'a IoJob, Runs<'a>, &'a [LoneCalls])>,
-        opens: Option<&[u32]>,
+        opens: Option<&[u64]>,
         begin: u64,
         fabric: &mut Fabric,
     ) -> Vec<BegunPhase<'a>> {
@@ -75,14 +76,26 @@ impl<'a> BegunPhase<'a> {
             starts: vec![begin; job.tasks() as usize],
         };
         let mut all: Vec<BegunPhase<'a>> = phases.into_iter().map(begun).collect();
+        let order = opens.map(|times| {
+            let mut order: Vec<u32> = (0..times.len() as u32).collect();
+            order.sort_by_key(|rank| times[*rank as usize]);
+            order
+        });
         let most = all.iter().map(|phase| phase.job.tasks()).max().unwrap_or(0);
         for turn in 0..most {
             for phase in all.iter_mut().filter(|phase| turn < phase.job.tasks()) {
-                let rank = opens.map_or(turn, |order| order[turn as usize]);
+                let rank = order.as_ref().map_or(turn, |order| order[turn as usize]);
                 let alone = phase.calls_of(rank).open;
                 let end = phase.at_metadata_server(rank, begin, fabric) + alone;
                 phase.opened = phase.opened.max(end);
                 phase.starts[rank as usize] = end;
+            }
+        }
+        if let Some(times) = opens {
+            for phase in &mut all {
+                let first = phase.starts.iter().copied().min().unwrap_or(begin);
+                phase.starts = times.iter().map(|time| first + time).collect();
+                phase.opened = phase.starts.iter().copied().max().unwrap_or(begin);
             }
         }
         for phase in all.iter_mut().filter(|phase| phase.job.ior.barriers) {

@@ -49,7 +49,7 @@ pub(super) fn phase_document(
         links: class_use(job, (fabric, links), times, bytes),
         heat: heat(job, (fabric, links), bytes),
         series: Series::default(),
-        warnings: warnings::of_flows(job),
+        warnings: warnings::of_flows(job, runs.access),
         each_link: Vec::new(),
     };
     of_calls(phase, (job.calls_joined, job.pattern.transfer_bytes()))

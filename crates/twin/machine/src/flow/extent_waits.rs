@@ -69,8 +69,8 @@ impl ExtentWaits {
         ExtentWaits { times, locks: ExtentLocks::default(), objects: FxHashMap::default() }
     }
 
-    /// What keeps requests with these waits from being on disk earlier: an object's requests ask for their locks
-    /// one after another, and its disks serve them one after another; the slower of the two.
+    /// The resource that keeps requests with these waits from being on disk earlier: an object's requests ask for
+    /// their locks one after another, and its disks serve them one after another; the slower of the two.
     pub fn limit_of(&self, callbacks: &Callbacks) -> Resource {
         match callbacks.waited > callbacks.requests * self.times.disks as f64 {
             true => Resource::Lock,

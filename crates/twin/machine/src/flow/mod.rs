@@ -23,6 +23,7 @@
 //! flows, and their steady times are skipped ([`jobs`]).
 
 mod begun_phase;
+mod bursts;
 mod calls;
 mod document;
 mod extent_waits;
@@ -45,6 +46,7 @@ mod steady;
 mod traffic;
 mod transfers;
 
+pub(crate) use bursts::{burst_of, few_wide_calls};
 pub(crate) use calls::LoneCalls;
 pub(crate) use jobs::{FlowJob, FlowPhase, FlowTraffic, simulate_jobs};
 pub(crate) use phase::{FlowOutcome, calls_of_nodes, simulate};

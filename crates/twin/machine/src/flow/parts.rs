@@ -28,9 +28,17 @@ pub(super) fn requests_together(job: &IoJob, transfer: &Transfer) -> f64 {
     in_flight.filter(|piece| object(piece.offset) == first).count().max(1) as f64
 }
 
+/// Mean time of a request of `piece` bytes, ps, in calls that take `lone` ps: that of the call, or less where a call
+/// has more requests than may be under way together (Little's law).
+fn time_of_request(job: &IoJob, (piece, lone): (u64, f64)) -> f64 {
+    let requests = job.pattern.transfer_bytes().div_ceil(piece.max(1)).max(1) as f64;
+    lone * (f64::from(job.client.requests_in_flight.max(1)) / requests).min(1.0)
+}
+
 /// The parts of a client in the direction of an access, for requests of `piece` bytes in calls of `lone`
 /// ps.
 pub(super) fn client_parts(
+    job: &IoJob,
     client: &Client,
     node_link: f64,
     access: Access,
@@ -46,7 +54,7 @@ pub(super) fn client_parts(
         Part {
             resource: Resource::Client,
             name: "requests in flight",
-            rate: in_flight * PS_PER_SECOND as f64 / lone,
+            rate: in_flight * PS_PER_SECOND as f64 / time_of_request(job, (piece, lone)),
         },
         Part { resource: Resource::NodeLink, name: "link", rate: node_link },
     ]
@@ -61,8 +69,8 @@ pub(super) fn server_name(job: &IoJob, number: u32, node: u32) -> String {
     }
 }
 
-/// The parts of a server for requests of `piece` bytes. A request takes a thread for the time of a lone
-/// call at most.
+/// The parts of a server for requests of `piece` bytes in calls of `lone` ps. A request takes a thread for its time in
+/// a lone call at most.
 pub(super) fn server_parts(
     job: &IoJob,
     access: Access,
@@ -70,7 +78,8 @@ pub(super) fn server_parts(
     (piece, lone): (u64, f64),
 ) -> Vec<Part> {
     let make = &job.burst_buffer;
-    let at_server = (lone - job.client.call_overhead.0 as f64).max(1.0);
+    let in_requests = (lone - job.client.call_overhead.0 as f64).max(1.0);
+    let at_server = time_of_request(job, (piece, in_requests)).max(1.0);
     let threads = f64::from(make.threads) * piece as f64 * PS_PER_SECOND as f64 / at_server;
     let part = |resource, name, rate| Part { resource, name, rate };
     let (path, link) = match access {

@@ -4,13 +4,15 @@ use super::begun_phase::{BegunPhase, transfers_alone};
 use super::calls::{LoneCalls, lone_calls};
 use super::document::phase_document;
 use super::fabric::{Fabric, server_use};
+use super::first_calls::are_simulated;
 use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
 use crate::scenario::Scenario;
-use crate::study::{Progress, SimOptions, StudyError, order_of_opens};
+use crate::study::{Progress, SimOptions, StudyError, times_of_opens};
 use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A test that was simulated with flows.
@@ -34,11 +36,11 @@ pub(crate) fn simulate(
 ) -> Result<FlowOutcome, StudyError> {
     let began = Instant::now();
     let calls = calls_of_nodes(scenario, job, options)?;
-    // Where processes meet at the objects of one file, waits depend on the order in which they begin.
-    let opens = match job.has_shared_file() && job.storage.is_parallel() {
-        true => Some(order_of_opens(&scenario.machine, job, options)?),
-        false => None,
-    };
+    // Where processes meet at the objects of one file, or make few calls, waits depend on the order in which they
+    // begin.
+    let has_extents = job.has_shared_file() && job.storage.is_parallel();
+    let opens_matter = has_extents || are_simulated(job);
+    let mut opens: BTreeMap<Access, Vec<u64>> = BTreeMap::new();
     let transfer_steps = job.steps.iter().filter_map(|step| match step.action {
         Action::Transfer(access) => Some((step.iteration, access)),
         _ => None,
@@ -50,8 +52,13 @@ pub(crate) fn simulate(
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
         let goes_on = |now: u64, done: f64| progress(Time(now), share(done), runs);
         let pattern = Runs::new(job, job.pattern.for_iteration(*iteration), *access);
+        if opens_matter && !opens.contains_key(access) {
+            let times = times_of_opens(&scenario.machine, job, *access, options)?;
+            opens.insert(*access, times);
+        }
+        let of_opens = opens.get(access).map(Vec::as_slice);
         let Some((phase, of_phase)) =
-            simulate_phase((scenario, job), pattern, (&calls, opens.as_deref()), &goes_on)
+            simulate_phase((scenario, job), pattern, (&calls, of_opens), &goes_on)
         else {
             return Err(StudyError::Interrupted);
         };
@@ -111,7 +118,7 @@ pub(crate) fn calls_of_nodes(
 fn simulate_phase(
     (scenario, job): (&Scenario, &IoJob),
     runs: Runs<'_>,
-    (calls, opens): (&[LoneCalls], Option<&[u32]>),
+    (calls, opens): (&[LoneCalls], Option<&[u64]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
 ) -> Option<(Phase, PhaseCost)> {
     let uses = vec![server_use(job, runs.access, &transfers_alone(calls, runs.access))];

@@ -131,8 +131,8 @@ impl<'a> PhaseLinks<'a> {
         let job = self.job;
         for (index, (&node, lone)) in job.nodes.iter().zip(lone).enumerate() {
             let client = &job.clients[usize::from(job.client_of_node[index])];
-            let part =
-                slowest(&client_parts(client, job.links_rate(node), self.access, (piece, *lone)));
+            let link = job.links_rate(node);
+            let part = slowest(&client_parts(job, client, link, self.access, (piece, *lone)));
             let name = format!("{} of node {node}", part.name);
             self.clients.push(fabric.links.add(part.resource, name, part.rate));
         }

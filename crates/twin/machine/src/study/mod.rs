@@ -32,7 +32,7 @@ pub use jobs::{
 };
 pub(crate) use joined::{JoinedTest, of_calls};
 pub use logged::LogFlush;
-pub(crate) use opens::order_of_opens;
+pub(crate) use opens::times_of_opens;
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;

@@ -1,4 +1,4 @@
-//! The order in which the processes of a job have opened their files.
+//! The times at which the processes of a job have opened their files.
 
 use super::error::StudyError;
 use super::ior::joined_scenario;
@@ -9,28 +9,30 @@ use crate::io::IoJob;
 use crate::observe::ObserveOptions;
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
-use forebay_workload::ior::Ior;
+use forebay_workload::ior::{Access, Ior};
 
 /// Bytes that each process writes after its open.
 const BYTES: Bytes = Bytes(4096);
 
-/// The ranks of a job with a shared file in the order in which their opens end, which depends on the way of
-/// their messages to the metadata server: simulated with packets, and with as little data as possible.
+/// The time, by rank, at which the open of each process of a job ends in a phase, ps, from the first of them on. It
+/// depends on the way of messages to and from the metadata servers, and on that of the barrier before: simulated with
+/// packets, and with as little data as possible.
 ///
 /// # Errors
 /// Those of a simulation of the job.
-pub(crate) fn order_of_opens(
+pub(crate) fn times_of_opens(
     machine: &Machine,
     job: &IoJob,
+    access: Access,
     options: &SimOptions,
-) -> Result<Vec<u32>, StudyError> {
+) -> Result<Vec<u64>, StudyError> {
     let ior = Ior {
         block: BYTES,
         transfer: BYTES,
         segments: 1,
         repetitions: 1,
         write: true,
-        read: false,
+        read: access == Access::Read,
         max_transfers: None,
         delay_seconds: 0,
         ..job.ior.clone()
@@ -45,8 +47,10 @@ pub(crate) fn order_of_opens(
     let scenario = joined_scenario(machine, &test, job.nodes.len() as u32, job.ppn, &options)?;
     let outcome = run(&scenario, &options, &|_, _, _| true)?;
     let ios = outcome.groups.iter().filter_map(|group| group.io.as_ref());
-    let mut opens: Vec<(u64, u32)> = ios.flat_map(|io| io.opens(0)).collect();
+    let mut opens: Vec<(u32, u64)> =
+        ios.flat_map(|io| io.opens(0)).map(|(at, rank)| (rank, at)).collect();
     assert_eq!(opens.len(), job.tasks() as usize, "an open of each process");
     opens.sort_unstable();
-    Ok(opens.into_iter().map(|(_, rank)| rank).collect())
+    let first = opens.iter().map(|(_, at)| *at).min().unwrap_or(0);
+    Ok(opens.into_iter().map(|(_, at)| at - first).collect())
 }

@@ -74,12 +74,20 @@ pub(super) struct GridArgs {
     /// and has no comparison [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     case_time: Option<f64>,
+    /// The sets of cases of `--fidelity both` [default: all]
+    #[arg(long, value_enum, value_name = "SET", value_delimiter = ',')]
+    cases: Vec<Set>,
 }
 
 impl GridArgs {
     /// Whether any of them was given.
     pub(super) fn is_any(&self) -> bool {
-        self.results.is_some() || self.case_time.is_some()
+        self.results.is_some() || self.case_time.is_some() || !self.cases.is_empty()
+    }
+
+    /// Whether a case is of the chosen sets.
+    pub(super) fn has(&self, case: &GridCase) -> bool {
+        self.cases.is_empty() || self.cases.contains(&case.set)
     }
 }
 

@@ -7,7 +7,7 @@ use self::starts::Prepared;
 use super::extent_waits::{Callbacks, ExtentWaits};
 use super::fabric::{Fabric, Owner, Resource};
 use super::fetches::Fetches;
-use super::first_calls::delay_of_first_calls;
+use super::first_calls::{FirstCalls, first_calls};
 use super::objects::Objects;
 use super::phase_links::{Demand, PhaseLinks};
 use super::runs::{Run, Runs};
@@ -62,7 +62,7 @@ struct Under {
     demand: Demand,
     flow: FlowId,
     began: u64,
-    /// What its cap stands for: the locks or disks of its objects, or, if none, the process itself.
+    /// The resource that its cap stands for: the locks or disks of its objects, or, if none, the process itself.
     capped_by: Option<Resource>,
 }
 
@@ -76,8 +76,7 @@ pub(super) struct PhaseTransfers<'a> {
     extents: Option<ExtentWaits>,
     /// Times at which the data of its requests are sent.
     fetches: Fetches,
-    /// Time by which the first call of each process takes longer than its rate says, ps.
-    first_delay: u64,
+    first_calls: FirstCalls,
     /// Duration of a transfer alone by the node's index in the job, ps.
     lone: Vec<f64>,
     /// Weight of the flows of its processes.
@@ -118,7 +117,7 @@ impl<'a> PhaseTransfers<'a> {
             extents: (has_locks && job.storage.is_parallel())
                 .then(|| ExtentWaits::new(links.callback_times)),
             fetches: Fetches::new(job),
-            first_delay: 0,
+            first_calls: FirstCalls::default(),
             runs,
             links,
             lone,
@@ -201,11 +200,10 @@ impl<'a> PhaseTransfers<'a> {
         let prepared = self.prepare_runs(&order, fabric);
         if self.result.is_complete {
             let of_phase = (self.job, &self.runs);
-            self.first_delay =
-                delay_of_first_calls(of_phase, &order, (&self.links, &self.lone), fabric);
+            self.first_calls = first_calls(of_phase, &order, (&self.links, &self.lone), fabric);
         }
-        let rounded =
-            order.iter().map(|(at, _)| (at + self.first_delay).next_multiple_of(resolution));
+        let delay = self.first_calls.delay;
+        let rounded = order.iter().map(|(at, _)| (at + delay).next_multiple_of(resolution));
         self.waiting = rounded.zip(prepared).collect();
     }
 

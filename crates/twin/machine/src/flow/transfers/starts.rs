@@ -46,7 +46,10 @@ impl PhaseTransfers<'_> {
         let left = last.map_or(0, |last| last.until).saturating_sub(fabric.now()) as f64;
         let at_objects = run.bytes as f64 * PS_PER_SECOND as f64 / left.max(1.0);
         let alone = self.rate_alone(node, &run, waited);
-        let cap = alone.min(at_objects);
+        let only_call = self.first_calls.durations.get(rank as usize);
+        let in_turn =
+            only_call.map_or(alone, |time| run.bytes as f64 * PS_PER_SECOND as f64 / time);
+        let cap = alone.min(in_turn).min(at_objects);
         let extents = self.extents.as_ref().filter(|_| at_objects < alone);
         let capped_by = extents.zip(last).map(|(extents, last)| extents.limit_of(last));
         let spec = FlowSpec { count: 1, weight: self.weight, cap, path: &path };
@@ -58,7 +61,7 @@ impl PhaseTransfers<'_> {
         }
         fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
         let is_first = self.result.ranks[rank as usize].transfers == 0;
-        let delay = if is_first { self.first_delay } else { 0 };
+        let delay = if is_first { self.first_calls.delay } else { 0 };
         let began = fabric.links.transport.now().saturating_sub(delay);
         self.count_under_way += 1;
         self.under_way[rank as usize] = Some(Under { run, demand, flow, began, capped_by });

@@ -1,0 +1,100 @@
+//! First calls with flows: by hand on the machine `toy`, and beside packets.
+//!
+//! By hand: a command of 512 KiB takes 4 of the 8 channels of a server: to write for 524.3 us and a gap of 10 us, on
+//! average 267.1 us of the server; to read for half as long, 136.1 us.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use forebay_machine::results::Phase;
+use forebay_machine::study::{Fidelity, SimOptions, simulate_ior};
+use forebay_machine_file::machine::Machine;
+use forebay_units::{Bytes, Rate};
+use forebay_workload::ior::Ior;
+
+fn toy() -> Machine {
+    Machine::load("toy").unwrap()
+}
+
+/// The first phase of a test on all storage nodes, or on some.
+fn phase(
+    machine: &Machine,
+    (nodes, servers): (u32, Option<u32>),
+    fidelity: Fidelity,
+    line: &str,
+) -> Phase {
+    let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    let ior = Ior::parse(&arguments).unwrap().remove(0);
+    let options = SimOptions { fidelity, burst_buffers: servers, ..SimOptions::default() };
+    simulate_ior(machine, &ior, nodes, 1, &options, &|_, _, _| true).unwrap().phases.remove(0)
+}
+
+fn assert_close(value: f64, expected: f64, percent: f64) {
+    let error = (value / expected - 1.0) * 100.0;
+    assert!(error.abs() <= percent, "{value}, not {expected}: {error:+.2}%");
+}
+
+/// Stripes of 512 KiB: a call of 2 MiB has a request at each of four servers. Of eight processes each server gets
+/// eight requests. The first data arrive after the 10 us of the call, 10 us of dispatch and 66 us on the link of the
+/// client's node, and wait 50 us for the lock of their object; from then on flash is busy. With one controller of 8
+/// channels, so that no command waits while another controller is idle, each takes 262.1 us and a gap of 10 us, so
+/// that the last command ends 7 x 272.1 + 262.1 us later, with a latency of 20 us: 2.32 ms. A client sends its four
+/// requests one after another, 131 us each, so that a server gets its first data up to 393 us later. Opens take 1 us:
+/// all begin together.
+#[test]
+fn requests_of_one_call_wait_at_each_server_for_those_of_all_other_processes() {
+    let mut machine = toy();
+    let make = machine.burst_buffer.as_mut().unwrap();
+    (make.stripe, make.substripe) = (Bytes(512 << 10), Bytes(512 << 10));
+    (make.controllers_per_card, make.channels_per_controller) = (1, 8);
+    make.metadata_rate = 1_000_000;
+    let line = "-F -w -t 2m -b 2m";
+    let flows = phase(&machine, (8, None), Fidelity::Flow, line);
+    let by_hand = 2.32e-3..2.32e-3 + 393e-6;
+    assert!(by_hand.contains(&flows.transfer_seconds), "{}", flows.transfer_seconds);
+    let packets = phase(&machine, (8, None), Fidelity::Packet, line);
+    assert_close(flows.transfer_seconds, packets.transfer_seconds, 12.0);
+    // The first process waits for nobody.
+    let alone = phase(&machine, (1, None), Fidelity::Flow, line).transfer_seconds;
+    assert!(flows.operation_seconds.min > 0.9 * alone, "{:?}, {alone}", flows.operation_seconds);
+    assert!(flows.operation_seconds.max > 1.1 * flows.operation_seconds.min);
+}
+
+/// A call of 8 MiB has 16 requests, of which 8 are under way together: a request takes a thread for half of the time
+/// of a call, and 16 threads carry twice what they would if it took one for the whole call. So flash limits: 512 KiB
+/// in 136.1 us.
+#[test]
+fn threads_are_taken_for_the_time_of_a_request_not_of_a_call() {
+    let flows = phase(&toy(), (8, Some(1)), Fidelity::Flow, "-F -r -t 8m -b 64m");
+    assert_close(flows.steady_gbps.unwrap(), 524_288.0 / 136.1e-6 / 1e9, 1.0);
+    assert_eq!(flows.limit.resource, "ssd", "{}", flows.limit.because);
+}
+
+/// 14 nodes of a group of `toy` read from the three storage nodes of other groups what their flash can send at a time,
+/// 3 x 3.85 GB/s, over three links; they write 3 x 1.96 GB/s.
+#[test]
+fn bursts_that_nearly_fill_links_between_groups_have_a_warning() {
+    let warns = |rate: u64, line: &str| {
+        let mut machine = toy();
+        machine.network.global.rate = Rate(rate);
+        let warnings = phase(&machine, (14, None), Fidelity::Flow, line).warnings;
+        warnings.iter().any(|w| w.contains("at the same time") && w.contains("--fidelity packet"))
+    };
+    // 11.6 GB/s of 3 x 5 GB/s are 77%, of 3 x 6 GB/s 64%; 5.9 GB/s of 3 x 5 GB/s 39%.
+    assert!(warns(5_000_000_000, "-F -r -t 1m -b 8m"));
+    assert!(!warns(6_000_000_000, "-F -r -t 1m -b 8m"));
+    assert!(!warns(5_000_000_000, "-F -w -t 1m -b 8m"));
+}
+
+#[test]
+fn few_calls_with_requests_at_many_servers_have_a_warning() {
+    let mut machine = toy();
+    let make = machine.burst_buffer.as_mut().unwrap();
+    (make.stripe, make.substripe) = (Bytes(512 << 10), Bytes(512 << 10));
+    let warns = |machine: &Machine, line: &str| {
+        let warnings = phase(machine, (2, None), Fidelity::Flow, line).warnings;
+        warnings.iter().any(|w| w.contains("servers at once") && w.contains("--fidelity packet"))
+    };
+    // One call at four servers; two of them; one at one server, whose stripes are 8 MiB.
+    assert!(warns(&machine, "-F -r -t 2m -b 2m"));
+    assert!(!warns(&machine, "-F -r -t 2m -b 4m"));
+    assert!(!warns(&toy(), "-F -r -t 2m -b 2m"));
+}
