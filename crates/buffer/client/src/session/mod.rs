@@ -65,7 +65,7 @@ pub struct ClientOptions {
     pub munge: Option<Munge>,
     /// Protection of data to and from other hosts that daemons must have; `None` accepts any.
     pub data_protection: Option<DataProtection>,
-    /// Collect the closes of files for a millisecond, and send them in one request, so that no program
+    /// Collect the closes of files for some milliseconds, and send them in one request, so that no program
     /// waits for a close. Takes a thread.
     pub batch_closes: bool,
     /// Memory for data that are read ahead of sequential reads from other hosts, in bytes; 0: nothing
@@ -290,6 +290,38 @@ impl Session {
         self.receive_or_retransmit(self.send_call(caller, request)?)
     }
 
+    /// As [`exchange`](Session::exchange), and sends a second request behind it, of this process, on another
+    /// connection, if one is idle. That one may fail because the daemon carries it out first, or because the
+    /// first one fails.
+    pub fn exchange_and_send(
+        &self,
+        caller: Option<&Credentials>,
+        first: Request,
+        second: Request,
+    ) -> (Result<SessionReply, Errno>, Option<PendingCall>) {
+        let first = match self.send_call(caller, first) {
+            Ok(first) => first,
+            Err(errno) => return (Err(errno), None),
+        };
+        let mut unconnected = None;
+        let second = match self.slots.acquire_until(Some(Instant::now()), Slot::new) {
+            Some(slot) if slot.connection.is_some() => Some(self.send_on(slot, None, second)),
+            slot => {
+                unconnected = slot;
+                None
+            }
+        };
+        let reply = self.receive_or_retransmit(first);
+        if let Some(mut slot) = unconnected {
+            // The next one finds a connection.
+            if reply.is_ok() {
+                slot.connection = self.connect(slot.number, slot.seq + 1, false).ok();
+            }
+            self.slots.release(slot);
+        }
+        (reply, second)
+    }
+
     /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
     /// ascending order of the nodes, or two clients could wait for each other's connections. While all
     /// connections have calls in flight, waits for one of them as long as the daemon works; `EIO`: it
@@ -299,8 +331,17 @@ impl Session {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<PendingCall, Errno> {
+        let slot = self.acquire_slot()?;
+        Ok(self.send_on(slot, caller, request))
+    }
+
+    fn send_on(
+        &self,
+        mut slot: Slot,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> PendingCall {
         let sent_at = self.options.system.now();
-        let mut slot = self.acquire_slot()?;
         slot.seq += 1;
         let is_sync = matches!(
             request,
@@ -319,7 +360,7 @@ impl Session {
         if !is_sent {
             slot.connection = None;
         }
-        Ok(PendingCall { slot, call, sent_at, is_sent, pending_sync })
+        PendingCall { slot, call, sent_at, is_sent, pending_sync }
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.
