@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Attachment {
     /// Sends close requests in the background. Dropped before the sessions.
-    pub close_batch: Option<CloseBatch>,
+    pub close_batch: Option<Arc<CloseBatch>>,
     pub reservations: Reservations,
     /// Memory for data read ahead; none for a kernel, which reads ahead itself.
     pub read_ahead_memory: ReadAheadMemory,
@@ -23,10 +23,12 @@ impl Attachment {
         let sessions = Arc::new(sessions);
         let reads_ahead = sessions.any_remote() && !sessions.has_single_cache();
         let read_ahead_bytes = if reads_ahead { sessions.options().read_ahead_bytes } else { 0 };
+        let close_batch = batch_closes.then(|| CloseBatch::start(&sessions)).flatten();
+        let close_batch = close_batch.map(Arc::new);
         Attachment {
-            close_batch: batch_closes.then(|| CloseBatch::start(&sessions)).flatten(),
             read_ahead_memory: ReadAheadMemory::new(read_ahead_bytes),
-            reservations: Reservations::new(sessions.clone()),
+            reservations: Reservations::new(sessions.clone(), close_batch.clone()),
+            close_batch,
             sessions,
         }
     }

@@ -1,22 +1,28 @@
 //! Space that daemons have reserved for writes, and what to do when an instance is full.
 
 use crate::backoff::Backoff;
-use crate::session::Session;
+use crate::close_batch::CloseBatch;
+use crate::session::{PendingCall, Session};
 use crate::sessions::Sessions;
 use forebay_protocol::message::FileRequest;
-use forebay_protocol::{Errno, HandleId, NodeIndex};
+use forebay_protocol::space::BLOCK_BYTES;
+use forebay_protocol::{Errno, HandleId, NodeIndex, Request};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Minimum time between two waits for removals by other clients.
 const REMOVALS_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time for which a request for space waits for delayed writes.
+/// Maximum time for which a request for space waits for delayed writes, and for closes.
 const MAX_WRITES_DELAY: Duration = Duration::from_secs(1);
 /// Backoff while removals reach the nodes.
 const REMOVALS_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(2), Duration::from_millis(64), Duration::from_millis(100));
+/// Maximum number of requests for space that were sent behind creates and whose replies were not received.
+/// Each occupies a connection: they may have this part of them.
+const MAX_EARLY: u32 = 4;
+const EARLY_PART: u32 = 4;
 /// Minimum number of listed reservations at which those of closed files are dropped.
 const MIN_PRUNED: usize = 256;
 
@@ -31,6 +37,51 @@ pub struct Reservation {
     epoch: Mutex<u64>,
     /// Other files can return it.
     listed: AtomicBool,
+    /// Its file is new, and nothing was written to it.
+    is_untouched: AtomicBool,
+    /// The first request, if it was sent behind the one that created the file.
+    early: Mutex<Option<EarlySpace>>,
+}
+
+/// A request for space that is about to be sent behind the one that creates a file.
+#[derive(Debug)]
+pub struct SpaceRequest {
+    handle: HandleId,
+    count: EarlyCount,
+}
+
+/// A request for space that was sent behind the one that created a file. Its reply must be received.
+#[derive(Debug)]
+pub struct EarlySpace {
+    node: NodeIndex,
+    call: PendingCall,
+    /// Epoch of the daemon before.
+    epoch: u64,
+    _count: EarlyCount,
+}
+
+/// Counts a request for space that is sent behind a create, until its reply was received.
+#[derive(Debug)]
+struct EarlyCount(Arc<AtomicU32>);
+
+impl Drop for EarlyCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl SpaceRequest {
+    /// The request.
+    pub fn request(&self) -> Request {
+        // The daemon grants some space ahead of need.
+        let want = BLOCK_BYTES;
+        FileRequest::ReserveSpace { handle: self.handle, returned: 0, want }.into()
+    }
+
+    /// It was sent, to a daemon of this epoch or a later one.
+    pub fn sent(self, node: NodeIndex, call: PendingCall, epoch: u64) -> EarlySpace {
+        EarlySpace { node, call, epoch, _count: self.count }
+    }
 }
 
 impl Reservation {
@@ -41,6 +92,8 @@ impl Reservation {
             unused: AtomicU64::new(0),
             epoch: Mutex::new(0),
             listed: AtomicBool::new(false),
+            is_untouched: AtomicBool::new(false),
+            early: Mutex::default(),
         })
     }
 
@@ -77,8 +130,14 @@ struct Listed {
 /// The reservations of all files that a client has open for writing.
 #[derive(Debug)]
 pub struct Reservations {
+    /// Closes that wait to be sent: the handles may have reservations. Dropped before the sessions.
+    close_batch: Option<Arc<CloseBatch>>,
     sessions: Arc<Sessions>,
     listed: Mutex<Listed>,
+    /// The last new file that was written to or closed was written to.
+    writes_new_files: AtomicBool,
+    /// Requests for space behind creates whose replies were not received.
+    early: Arc<AtomicU32>,
     /// This client removed files since it last waited for removals.
     removed: AtomicBool,
     /// Time at which the client last waited for removals.
@@ -86,10 +145,13 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    pub fn new(sessions: Arc<Sessions>) -> Reservations {
+    pub fn new(sessions: Arc<Sessions>, close_batch: Option<Arc<CloseBatch>>) -> Reservations {
         Reservations {
+            close_batch,
             sessions,
             listed: Mutex::default(),
+            writes_new_files: AtomicBool::new(false),
+            early: Arc::default(),
             removed: AtomicBool::new(false),
             waited: Mutex::default(),
         }
@@ -98,6 +160,66 @@ impl Reservations {
     /// This client has removed a file.
     pub fn record_removal(&self) {
         self.removed.store(true, Ordering::Release);
+    }
+
+    /// The request for the space of a file that is about to be created with this handle. `None`: it is not
+    /// likely that something is written to it, or there are too many of these requests. Only for
+    /// instances of one node, whose daemon carries out both requests.
+    pub fn space_of_new_file(&self, handle: HandleId) -> Option<SpaceRequest> {
+        if self.sessions.layout().nodes() > 1
+            || !self.sessions.has_single_cache()
+            || !self.writes_new_files.load(Ordering::Relaxed)
+        {
+            return None;
+        }
+        let count = EarlyCount(self.early.clone());
+        let max = (self.sessions.options().connections / EARLY_PART).min(MAX_EARLY);
+        let is_many = self.early.fetch_add(1, Ordering::AcqRel) >= max;
+        (!is_many).then_some(SpaceRequest { handle, count })
+    }
+
+    /// A file was created. `early`: its space was requested.
+    pub fn note_new_file(&self, reservation: &Arc<Reservation>, early: Option<EarlySpace>) {
+        reservation.is_untouched.store(true, Ordering::Relaxed);
+        if early.is_some() {
+            let previous = std::mem::replace(&mut *reservation.early.lock(), early);
+            assert!(previous.is_none(), "a file is created once");
+            self.list(reservation);
+        }
+    }
+
+    /// The file is about to be written to.
+    pub fn note_write(&self, reservation: &Reservation) {
+        if reservation.is_untouched.load(Ordering::Relaxed)
+            && reservation.is_untouched.swap(false, Ordering::Relaxed)
+        {
+            self.writes_new_files.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The file is about to be closed, which returns its reservation.
+    pub fn end(&self, reservation: &Reservation) {
+        if reservation.is_untouched.load(Ordering::Relaxed) {
+            self.writes_new_files.store(false, Ordering::Relaxed);
+        }
+        self.take_early(reservation);
+    }
+
+    /// The file of this request was not created.
+    pub fn abandon(&self, early: EarlySpace) {
+        if let Ok(session) = self.sessions.session(early.node) {
+            // It may have failed as well.
+            let _ = session.receive_or_retransmit(early.call);
+        }
+    }
+
+    /// What the request behind the create has reserved, and the epoch of the daemon.
+    fn take_early(&self, reservation: &Reservation) -> Option<(u64, u64)> {
+        let early = reservation.early.lock().take()?;
+        let session = self.sessions.session(early.node).ok()?;
+        let reply = session.receive_or_retransmit(early.call).ok()?;
+        let granted = u64::try_from(reply.reply).ok()?;
+        (early.epoch == session.epoch()).then_some((granted, early.epoch))
     }
 
     /// Lets other files return the reservation when they need space.
@@ -120,6 +242,10 @@ impl Reservations {
     pub fn extend(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
         let mut epoch = reservation.epoch.lock();
         let session = self.sessions.session(reservation.node)?;
+        if let Some((granted, granted_in)) = self.take_early(reservation) {
+            *epoch = granted_in;
+            reservation.unused.store(granted, Ordering::Release);
+        }
         let now = reservation.unused();
         if now >= bytes && *epoch == session.epoch() {
             return Ok(now); // another thread was faster
@@ -142,8 +268,9 @@ impl Reservations {
         Ok(total)
     }
 
-    /// Repeats `attempt` on `node` as long as it is short of space and space may become free: by
-    /// returning the reservations of other files than `handle`, and by completing removals.
+    /// Repeats `attempt` on `node` as long as it is short of space and space may become free: by closing
+    /// the files whose closes wait, by returning the reservations of other files than `handle`, and by
+    /// completing removals.
     pub fn with_space<T>(
         &self,
         node: NodeIndex,
@@ -152,6 +279,12 @@ impl Reservations {
         is_short: impl Fn(&Result<T, Errno>) -> bool,
     ) -> Result<T, Errno> {
         let mut result = attempt();
+        if is_short(&result)
+            && let Some(closes) = &self.close_batch
+            && closes.finish_within(MAX_WRITES_DELAY)
+        {
+            result = attempt();
+        }
         if is_short(&result) && self.return_unused(node, handle) {
             result = attempt();
         }
@@ -182,7 +315,8 @@ impl Reservations {
         let others =
             listed.iter().filter(|other| other.node == node && Some(other.handle) != except);
         for other in others {
-            if other.unused.swap(0, Ordering::AcqRel) > 0 {
+            let early = self.take_early(other).map_or(0, |(granted, _)| granted);
+            if other.unused.swap(0, Ordering::AcqRel) + early > 0 {
                 any = true;
                 if let Ok(session) = self.sessions.session(node) {
                     let _ = other.request(session, 0, 0);

@@ -18,6 +18,7 @@ pub use delayed_writes::DelayedWrites;
 pub use read_ahead::ReadAheadMemory;
 
 use crate::requester::Requester;
+use crate::reservations::EarlySpace;
 use crate::session::FileLease;
 use forebay_protocol::message::{FileRequest, OpenMode};
 use forebay_protocol::placement::Capability;
@@ -89,6 +90,12 @@ impl File {
 
     pub(crate) fn handle(&self) -> HandleId {
         self.parts.primary.handle
+    }
+
+    /// The file was created by this open. `space`: its first request for space was sent.
+    pub(crate) fn note_new(&self, space: Option<EarlySpace>) {
+        let reservations = &self.parts.attachment.reservations;
+        reservations.note_new_file(&self.parts.primary.reservation, space);
     }
 
     /// The data object that is the whole file, if the instance lies on one node whose daemon passed
@@ -238,6 +245,7 @@ impl Drop for File {
                 session.forget_lease(&read_ahead.lease);
             }
         }
+        attachment.reservations.end(&self.parts.primary.reservation);
         let close = |part: &Part| {
             if let Ok(session) = sessions.session(part.node) {
                 session.forget_handle(handle);
@@ -253,8 +261,10 @@ impl Drop for File {
         let locked =
             session.is_ok_and(|session| session.forget_locks_of_handle(self.ino(), handle));
         let (node, request) = close(primary);
-        // Others may be waiting for the locks, or for the reserved space.
-        let urgent = locked || !matches!(request, FileRequest::Close { returned: 0, .. });
+        // Others may be waiting for the locks, or for the reserved space. A kernel reports a close only
+        // after the program has continued.
+        let has_space = !matches!(request, FileRequest::Close { returned: 0, .. });
+        let urgent = locked || (has_space && !sessions.has_single_cache());
         if let Some(batch) = attachment.close_batch.as_ref().filter(|_| !urgent)
             && self.parts.is_single_object()
             && batch.push(node, handle)

@@ -28,7 +28,7 @@ pub struct Part {
     /// There was no object when this part was opened for reading, so that there is no descriptor of
     /// it on this host.
     pub is_absent: bool,
-    reservation: Arc<Reservation>,
+    pub reservation: Arc<Reservation>,
     write_behind: WriteBehind,
     /// Writes over the network that are not synced.
     pub unsynced: Unsynced,
@@ -169,6 +169,7 @@ impl Part {
         offset: u64,
     ) -> Result<usize, Errno> {
         self.note_write(at)?;
+        at.reservations.note_write(&self.reservation);
         at.reservations.list(&self.reservation);
         let mut granted = length;
         loop {
@@ -196,6 +197,7 @@ impl Part {
 
     /// Reserves the space for all of a write of `length` bytes at `offset`, or fails with `ENOSPC`.
     pub fn reserve_all(&self, at: &Attachment, offset: u64, length: u64) -> Result<(), Errno> {
+        at.reservations.note_write(&self.reservation);
         at.reservations.list(&self.reservation);
         let wanted = block_bytes(offset, length);
         while !self.reservation.take(wanted) {

@@ -44,11 +44,25 @@ impl Fs {
             let name = name.to_vec();
             NameRequest::Create { parent, name, mode, exclusive, handle, open }
         };
+        let reservations = &self.requester.attachment.reservations;
+        let mut space = open.write.then(|| reservations.space_of_new_file(handle)).flatten();
+        let node = parent.metadata_node();
         let mut creates = 1;
         loop {
-            let (result, ttl) = self.send_open(parent.metadata_node(), handle, open, request)?;
+            let (sent, boot_ids) = self.mode_to_send(open);
+            let (reply, early) =
+                self.requester.exchange_and_reserve(node, request(sent).into(), space.take());
             let received = Instant::now();
-            let opened = match result {
+            let reply = reply?;
+            let ttl = reply.ttl;
+            let opened = self.take_opened((node, handle, open), boot_ids, reply);
+            match &opened {
+                Ok(NameResult::Found(opened)) if opened.created && open.write => {
+                    opened.file.note_new(early);
+                }
+                _ => early.into_iter().for_each(|early| reservations.abandon(early)),
+            }
+            let opened = match opened? {
                 NameResult::Found(opened) => Ok(opened),
                 // The entry may be cached for as long as the node of its directory permits.
                 NameResult::Referral(ino) => {

@@ -5,10 +5,12 @@
 //! answers without a request. Each operation of the mount that changes an inode, and each open file,
 //! holds a [`Change`] of it: meanwhile nothing is answered from the cache that contains its attributes or
 //! names, and what was read before the end of the change is not cached, except the attributes of a
-//! directory that the reply to its only change contains. Other clients change nothing
+//! directory that the reply to its only change contains. The listing of a directory of which one entry was
+//! created or removed still answers for the other names. Other clients change nothing
 //! before the lease is recalled, which clears the cache. A file that is unlinked holds none: it has one
 //! name if it is in a cached listing, and the directory of that name changes.
 
+use super::listing::{EntryChange, Listing, Positions};
 use crate::fs::DirPage;
 use forebay_protocol::{Attr, FileKind, Ino};
 use parking_lot::Mutex;
@@ -38,33 +40,6 @@ struct Known<T> {
     until: Instant,
 }
 
-/// All entries of a directory.
-#[derive(Debug)]
-struct Listing {
-    page: Arc<DirPage>,
-    /// The last moment at which neither the directory nor an inode in it had changed.
-    unchanged_at: Option<Moment>,
-    /// Made when an entry is first looked for.
-    positions: Option<Positions>,
-}
-
-/// Positions of entries in a listing.
-#[derive(Debug)]
-struct Positions {
-    names: HashMap<Vec<u8>, usize>,
-    inos: HashMap<Ino, usize>,
-}
-
-impl Positions {
-    fn new(page: &DirPage) -> Positions {
-        let entries = || page.entries.iter().enumerate();
-        Positions {
-            names: entries().map(|(position, entry)| (entry.name.clone(), position)).collect(),
-            inos: entries().map(|(position, entry)| (entry.ino, position)).collect(),
-        }
-    }
-}
-
 /// Changes of an inode that are under way.
 #[derive(Debug)]
 struct Changing {
@@ -75,6 +50,10 @@ struct Changing {
     overlap: bool,
     /// The attributes after the change, and the end of the lease under which they were read.
     result: Option<(Attr, Instant)>,
+    /// The listing of the directory before the change, if only an entry changes.
+    listing: Option<Known<Listing>>,
+    /// The change of the entry, once it was carried out.
+    entry: Option<EntryChange>,
 }
 
 #[derive(Debug, Default)]
@@ -132,11 +111,23 @@ impl State {
             && page.entries.iter().all(|entry| self.is_unchanged(entry.ino, read_at))
     }
 
-    fn forget_listing(&mut self, dir: Ino) {
-        if let Some(known) = self.listings.remove(&dir) {
-            assert!(known.value.page.entries.len() <= self.entries, "each listing is counted");
-            self.entries -= known.value.page.entries.len();
+    fn take_listing(&mut self, dir: Ino) -> Option<Known<Listing>> {
+        let known = self.listings.remove(&dir)?;
+        assert!(known.value.page.entries.len() <= self.entries, "each listing is counted");
+        self.entries -= known.value.page.entries.len();
+        Some(known)
+    }
+
+    /// Adds a listing, in place of all others if there are too many entries.
+    fn put_listing(&mut self, dir: Ino, known: Known<Listing>) {
+        let entries = known.value.page.entries.len();
+        if self.entries + entries > MAX_ENTRIES {
+            self.listings.clear();
+            self.entries = 0;
         }
+        self.take_listing(dir);
+        self.entries += entries;
+        self.listings.insert(dir, known);
     }
 
     /// The attributes at a position in the listing of a directory, `None` if there is no position, with
@@ -145,28 +136,39 @@ impl State {
         &mut self,
         dir: Ino,
         now: Instant,
-        position: impl FnOnce(&Positions) -> Option<usize>,
+        position: impl FnOnce(&Positions) -> Option<Option<usize>>,
     ) -> Option<(Option<Attr>, Duration)> {
         let known = self.listings.get_mut(&dir)?;
         let ttl = time_to_live(known.until, now)?;
-        let Listing { page, positions, .. } = &mut known.value;
-        let positions = positions.get_or_insert_with(|| Positions::new(page));
-        let entry = position(positions).and_then(|position| page.entries.get(position));
+        let position = position(known.value.positions())?;
+        let entry = position.and_then(|position| known.value.page.entries.get(position));
         let (attr, read_at) = (entry.and_then(|entry| entry.attr), known.read_at);
-        let is_unchanged = self.is_unchanged(dir, read_at)
+        let names_at = known.value.names_at;
+        let is_unchanged = self.is_unchanged(dir, names_at)
             && attr.is_none_or(|attr| self.is_unchanged(attr.ino, read_at));
         is_unchanged.then_some((attr, ttl))
     }
 
-    fn begin(&mut self, ino: Ino) {
+    /// A change begins. `keeps_listing`: at most one entry changes of the directory that it is.
+    fn begin(&mut self, ino: Ino, keeps_listing: bool) {
+        let names_at = self.listings.get(&ino).map(|known| known.value.names_at);
+        let keeps_listing =
+            keeps_listing && names_at.is_some_and(|names_at| self.is_unchanged(ino, names_at));
+        let listing = self.take_listing(ino).filter(|_| keeps_listing);
         self.now += 1;
-        let first = Changing { count: 0, began_at: self.now, overlap: false, result: None };
+        let first = Changing {
+            count: 0,
+            began_at: self.now,
+            overlap: false,
+            result: None,
+            listing,
+            entry: None,
+        };
         let changing = self.changing.entry(ino).or_insert(first);
         changing.count += 1;
         changing.overlap |= changing.count > 1;
         self.attributes.remove(&ino);
         self.plain.remove(&ino);
-        self.forget_listing(ino);
     }
 
     fn end(&mut self, ino: Ino) {
@@ -184,11 +186,20 @@ impl State {
         if self.changed_at.len() > MAX_CHANGED {
             self.clear();
         }
-        if let Some(Changing { began_at, overlap: false, result: Some((attr, until)), .. }) = ended
-            && self.cleared_at <= began_at
-        {
+        let Some(Changing { began_at, overlap: false, result, listing, entry, .. }) = ended else {
+            return;
+        };
+        if self.cleared_at > began_at {
+            return;
+        }
+        if let Some((attr, until)) = result {
             assert_eq!(attr.ino, ino, "a change has the attributes of its inode");
             self.remember_attributes(&attr, self.now, until);
+        }
+        if let (Some(mut known), Some(entry)) = (listing, entry)
+            && known.value.apply(entry, self.now)
+        {
+            self.put_listing(ino, known);
         }
     }
 
@@ -225,9 +236,15 @@ impl AttributeCache {
         let inos = inos.into();
         assert!(!inos.is_empty(), "a change has an inode");
         let mut state = self.0.lock();
-        inos.iter().for_each(|ino| state.begin(*ino));
+        inos.iter().for_each(|ino| state.begin(*ino, false));
         drop(state);
         Change { state: self.0.clone(), inos }
+    }
+
+    /// An entry of a directory, of an inode that is no directory, is about to be created or removed.
+    pub fn change_entry(&self, dir: Ino) -> Change {
+        self.0.lock().begin(dir, true);
+        Change { state: self.0.clone(), inos: vec![dir] }
     }
 
     /// Inodes whose numbers are not known here are about to change.
@@ -282,12 +299,16 @@ impl AttributeCache {
         let known = state.listings.get(&dir)?;
         let (page, read_at) = (known.value.page.clone(), known.read_at);
         let ttl = time_to_live(known.until, now)?;
+        if known.value.is_changed {
+            return None;
+        }
         if known.value.unchanged_at != Some(state.now) {
             if !state.is_listing_unchanged(dir, &page, read_at) {
                 return None;
             }
             let (now, known) = (state.now, state.listings.get_mut(&dir)?);
             (known.read_at, known.value.unchanged_at) = (now, Some(now));
+            known.value.names_at = now;
         }
         (state.changing_any == 0).then_some((page, ttl))
     }
@@ -295,12 +316,12 @@ impl AttributeCache {
     /// The entry of a directory, or `None` if it has none of that name, with the time to live of either at
     /// `now`, if that is known.
     pub fn entry(&self, dir: Ino, name: &[u8], now: Instant) -> Option<(Option<Attr>, Duration)> {
-        self.0.lock().find(dir, now, |positions| positions.names.get(name).copied())
+        self.0.lock().find(dir, now, |positions| positions.of_name(name))
     }
 
     /// The attributes of an inode in a directory with their time to live at `now`, if they are known.
     pub fn listed_attributes(&self, dir: Ino, ino: Ino, now: Instant) -> Option<(Attr, Duration)> {
-        let find = |positions: &Positions| positions.inos.get(&ino).copied();
+        let find = |positions: &Positions| Some(positions.of_inode(ino));
         let (attr, ttl) = self.0.lock().find(dir, now, find)?;
         attr.map(|attr| (attr, ttl))
     }
@@ -329,18 +350,12 @@ impl AttributeCache {
         if !state.is_unchanged(dir, read_at) {
             return false;
         }
-        if state.entries + page.entries.len() > MAX_ENTRIES {
-            state.listings.clear();
-            state.entries = 0;
-        }
-        state.forget_listing(dir);
-        state.entries += page.entries.len();
         // Without a change in between, what was valid is valid.
         let is_unchanged = state.is_listing_unchanged(dir, page, read_at);
         let read_at = if is_unchanged { state.now } else { read_at };
         let unchanged_at = is_unchanged.then_some(state.now);
-        let value = Listing { page: page.clone(), unchanged_at, positions: None };
-        state.listings.insert(dir, Known { value, read_at, until });
+        let value = Listing::new(page.clone(), unchanged_at, read_at);
+        state.put_listing(dir, Known { value, read_at, until });
         true
     }
 }
@@ -354,6 +369,27 @@ fn is_complete(page: &DirPage) -> bool {
 
 fn time_to_live(until: Instant, now: Instant) -> Option<Duration> {
     until.checked_duration_since(now).filter(|ttl| !ttl.is_zero())
+}
+
+impl Change {
+    /// The entry was created, if it did not exist.
+    pub fn created(&self, name: &[u8]) {
+        self.note(EntryChange::Created(name.to_owned()));
+    }
+
+    /// The entry was removed.
+    pub fn removed(&self, name: &[u8]) {
+        self.note(EntryChange::Removed(name.to_owned()));
+    }
+
+    fn note(&self, change: EntryChange) {
+        let [dir] = self.inos[..] else {
+            unreachable!("a change of an entry is one of its directory");
+        };
+        if let Some(changing) = self.state.lock().changing.get_mut(&dir) {
+            changing.entry = Some(change);
+        }
+    }
 }
 
 impl Drop for Change {

@@ -82,13 +82,14 @@ impl MountedFs {
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let fs = self.fs_for(request);
         self.negative_lookups.add_name(parent, name);
-        let of_parent = self.kernel_cache.attributes.change([parent]);
+        let of_parent = self.kernel_cache.attributes.change_entry(parent);
         let created = self.track_name(parent, || {
             let opened = fs.create(parent, name, mode, exclusive, open)?;
             let ttl = opened.ttl;
             Ok((opened, ttl))
         });
         let added = created.and_then(|(opened, ttl)| {
+            of_parent.created(name);
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
             self.directory_reads.note_name(parent, &opened.attr);
             let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);

@@ -108,8 +108,11 @@ operations! {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let change = self.kernel_cache.attributes.change([convert::ino(parent)]);
+        let change = self.kernel_cache.attributes.change_entry(convert::ino(parent));
         let removed = self.fs_for(request).unlink(convert::ino(parent), name.as_bytes());
+        if removed.is_ok() {
+            change.removed(name.as_bytes());
+        }
         // With the reply the kernel asks for the attributes of the directory.
         drop(change);
         empty(reply, removed);

@@ -26,6 +26,7 @@ mod file_locks;
 mod filesystem;
 mod kernel_cache;
 mod kernel_entries;
+mod listing;
 mod lock_waits;
 mod mounted_fs;
 mod names;

@@ -7,6 +7,7 @@ mod path;
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;
+use crate::reservations::{EarlySpace, SpaceRequest};
 use crate::session::{CallResult, SessionReply};
 use forebay_protocol::{Credentials, Errno, NodeIndex, Reply, Request};
 use std::sync::Arc;
@@ -25,17 +26,55 @@ impl Requester {
     /// Sends a request to `node`. A refusal is a reply, too, with a time to live.
     pub fn exchange(&self, node: NodeIndex, request: Request) -> Result<SessionReply, Errno> {
         let sessions = &self.attachment.sessions;
+        self.exchange_by(request, |caller, request| sessions.exchange(node, caller, request))
+    }
+
+    /// As [`exchange`](Requester::exchange), and sends a request for the space of the file that the first
+    /// one opens [behind it](crate::session::Session::exchange_and_send).
+    pub fn exchange_and_reserve(
+        &self,
+        node: NodeIndex,
+        request: Request,
+        mut space: Option<SpaceRequest>,
+    ) -> (Result<SessionReply, Errno>, Option<EarlySpace>) {
+        let reservations = &self.attachment.reservations;
+        let sessions = &self.attachment.sessions;
+        let mut early = None;
+        let reply = self.exchange_by(request, |caller, request| {
+            let Some(space) = space.take() else {
+                return sessions.exchange(node, caller, request);
+            };
+            let epoch = sessions.session(node)?.epoch();
+            let (reply, pending) =
+                sessions.exchange_and_send(node, caller, request, space.request());
+            early = pending.map(|call| space.sent(node, call, epoch));
+            reply
+        });
+        if reply.as_ref().is_ok_and(|reply| !matches!(reply.reply, Reply::Failed(_))) {
+            return (reply, early);
+        }
+        if let Some(early) = early {
+            reservations.abandon(early);
+        }
+        (reply, None)
+    }
+
+    fn exchange_by(
+        &self,
+        request: Request,
+        mut exchange: impl FnMut(Option<&Credentials>, Request) -> Result<SessionReply, Errno>,
+    ) -> Result<SessionReply, Errno> {
         let (caller, process) = match (&self.caller, &self.process) {
             (Some(caller), Some(process)) if caller.groups.is_none() => (caller, process),
-            (caller, _) => return sessions.exchange(node, caller.as_ref(), request),
+            (caller, _) => return exchange(caller.as_ref(), request),
         };
-        let reply = sessions.exchange(node, Some(caller), request.clone())?;
+        let reply = exchange(Some(caller), request.clone())?;
         if reply.reply != Reply::Failed(Errno::EGROUPS) {
             return Ok(reply);
         }
         // The decision depends on the caller's groups.
         let caller = process.with_groups(caller);
-        sessions.exchange(node, Some(&caller), request)
+        exchange(Some(&caller), request)
     }
 
     /// Sends a request to `node`. A refusal is an error.

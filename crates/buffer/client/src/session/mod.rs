@@ -9,6 +9,7 @@ mod liveness;
 mod lock_table;
 mod locks;
 mod open_handles;
+mod pairs;
 mod reply_caches;
 mod request_kinds;
 mod write_leases;
@@ -65,7 +66,7 @@ pub struct ClientOptions {
     pub munge: Option<Munge>,
     /// Protection of data to and from other hosts that daemons must have; `None` accepts any.
     pub data_protection: Option<DataProtection>,
-    /// Collect the closes of files for a millisecond, and send them in one request, so that no program
+    /// Collect the closes of files for some milliseconds, and send them in one request, so that no program
     /// waits for a close. Takes a thread.
     pub batch_closes: bool,
     /// Memory for data that are read ahead of sequential reads from other hosts, in bytes; 0: nothing
@@ -299,8 +300,17 @@ impl Session {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<PendingCall, Errno> {
+        let slot = self.acquire_slot()?;
+        Ok(self.send_on(slot, caller, request))
+    }
+
+    fn send_on(
+        &self,
+        mut slot: Slot,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> PendingCall {
         let sent_at = self.options.system.now();
-        let mut slot = self.acquire_slot()?;
         slot.seq += 1;
         let is_sync = matches!(
             request,
@@ -319,7 +329,7 @@ impl Session {
         if !is_sent {
             slot.connection = None;
         }
-        Ok(PendingCall { slot, call, sent_at, is_sent, pending_sync })
+        PendingCall { slot, call, sent_at, is_sent, pending_sync }
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.

@@ -294,11 +294,37 @@ impl Sessions {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
+        self.exchange_by(node, |session| session.exchange(caller, request))
+    }
+
+    /// As [`exchange`](Sessions::exchange), and sends a second request [behind it](Session::exchange_and_send).
+    /// Its reply must be received.
+    pub fn exchange_and_send(
+        &self,
+        node: NodeIndex,
+        caller: Option<&Credentials>,
+        first: Request,
+        second: Request,
+    ) -> (Result<SessionReply, Errno>, Option<PendingCall>) {
+        let mut pending = None;
+        let reply = self.exchange_by(node, |session| {
+            let (reply, second) = session.exchange_and_send(caller, first, second);
+            pending = second;
+            reply
+        });
+        (reply, pending)
+    }
+
+    fn exchange_by(
+        &self,
+        node: NodeIndex,
+        exchange: impl FnOnce(&Session) -> Result<SessionReply, Errno>,
+    ) -> Result<SessionReply, Errno> {
         self.pending_writes.finish();
         self.send_heartbeat_if_due(node);
         let recalls = self.cache_recalls.count();
         let sent_at = self.options.system.now();
-        let mut reply = self.session(node)?.exchange(caller, request)?;
+        let mut reply = exchange(self.session(node)?)?;
         reply.ttl = self.limit_ttl(node, reply.ttl, recalls);
         self.cache_directory_of(&reply, sent_at);
         Ok(reply)

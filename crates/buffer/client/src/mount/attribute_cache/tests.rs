@@ -191,3 +191,54 @@ fn entries_of_a_listing_are_known_by_name_and_inode() {
     drop(any);
     assert_eq!(found(b"g", Ino(21)), (None, None));
 }
+
+#[test]
+fn listing_answers_for_other_names_after_entries_were_created_and_removed() {
+    let now = Instant::now();
+    let cache = AttributeCache::default();
+    let mut files = page(&[(20, 1), (21, 1)]);
+    Arc::make_mut(&mut files).entries[1].name = vec![b'g'];
+    assert!(cache.remember_listing(DIR, &files, cache.moment(), now + TTL));
+    let found =
+        |name: &[u8]| cache.entry(DIR, name, now).map(|(attr, _)| attr.map(|attr| attr.ino));
+    let change = cache.change_entry(DIR);
+    assert_eq!((found(b"f"), found(b"h")), (None, None), "an entry is changing");
+    change.removed(b"f");
+    drop(change);
+    assert_eq!((found(b"f"), found(b"g")), (Some(None), Some(Some(Ino(21)))));
+    assert_eq!(cache.listed_attributes(DIR, Ino(20), now), None, "it has no name");
+    assert!(cache.listed_attributes(DIR, Ino(21), now).is_some());
+    assert!(cache.listing(DIR, now).is_none(), "it has a removed entry");
+    let change = cache.change_entry(DIR);
+    change.created(b"h");
+    drop(change);
+    assert_eq!((found(b"h"), found(b"i")), (None, Some(None)), "its attributes are not known");
+    let change = cache.change_entry(DIR);
+    change.removed(b"h");
+    drop(change);
+    assert_eq!((found(b"h"), found(b"g")), (Some(None), Some(Some(Ino(21)))));
+    drop(cache.change([Ino(21)]));
+    assert_eq!((found(b"g"), found(b"f")), (None, Some(None)), "the file has changed");
+    let failed = cache.change_entry(DIR);
+    drop(failed);
+    assert_eq!(found(b"f"), None, "it is not known whether anything has changed");
+}
+
+#[test]
+fn listing_is_dropped_by_overlapping_changes_and_recalls() {
+    let now = Instant::now();
+    let is_known = |act: fn(&AttributeCache)| {
+        let cache = filled(now);
+        let change = cache.change_entry(DIR);
+        change.created(b"h");
+        act(&cache);
+        drop(change);
+        assert!(cache.0.lock().entries == 0 || cache.entry(DIR, b"x", now).is_some());
+        cache.entry(DIR, b"x", now).is_some()
+    };
+    assert!(is_known(|_| {}));
+    assert!(!is_known(|cache| cache.clear()), "a recall");
+    assert!(!is_known(|cache| drop(cache.change([DIR]))), "another change of the directory");
+    assert!(!is_known(|cache| drop(cache.change_entry(DIR))), "another change of an entry");
+    assert!(!is_known(|cache| drop(cache.change_any())), "a change of unknown inodes");
+}
