@@ -6,6 +6,7 @@ mod support;
 
 use forebay_mpiio_log::{ReplayOptions, replay};
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use support::{Mpi, intercept, run, statistics};
 
 /// Processes.
@@ -19,12 +20,18 @@ fn logs(scratch: &Path) -> Vec<PathBuf> {
 }
 
 /// Runs `killed.c` on `scratch`/data with a mapping and other variables; `ending` is `end` or `kill`.
-fn write(mpi: Mpi, scratch: &Path, mapping: &str, more: &[(&str, &str)], ending: &str) -> bool {
+fn write(mpi: Mpi, scratch: &Path, mapping: &str, more: &[(&str, &str)], ending: &str) -> Output {
     let program = mpi.compile("killed.c", &[], scratch);
     let mut command = mpi.launch(RANKS, &program);
     intercept(&mut command, "data", scratch);
     command.env("FOREBAY_LOG_MAPPING", mapping).envs(more.iter().copied());
-    command.arg(scratch.join("data")).arg(ending).output().unwrap().status.success()
+    command.arg(scratch.join("data")).arg(ending).output().unwrap()
+}
+
+/// As [`write`], to the end.
+fn write_all(mpi: Mpi, scratch: &Path, mapping: &str, more: &[(&str, &str)]) {
+    let output = write(mpi, scratch, mapping, more, "end");
+    assert!(output.status.success(), "{mpi:?}, {more:?}: {output:?}");
 }
 
 /// The file that plain MPI-IO writes.
@@ -43,7 +50,7 @@ fn processes_of_a_node_share_a_log_and_a_replay_has_what_each_has_synced() {
             let scratch = tempfile::tempdir().unwrap();
             let scratch = scratch.path();
             let expected = expected(mpi, scratch);
-            assert!(!write(mpi, scratch, mapping, &[], "kill"));
+            assert!(!write(mpi, scratch, mapping, &[], "kill").status.success());
             assert_eq!(logs(scratch).len(), files, "{mpi:?}, {mapping}");
             let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
             assert!(replayed.iter().any(|file| file.entries > 0), "{mpi:?}, {mapping}");
@@ -60,7 +67,7 @@ fn shared_log_is_applied_and_removed_at_close() {
             let scratch = tempfile::tempdir().unwrap();
             let scratch = scratch.path();
             let expected = expected(mpi, scratch);
-            assert!(write(mpi, scratch, "node", &[("FOREBAY_LOG_FLUSH", flush)], "end"));
+            write_all(mpi, scratch, "node", &[("FOREBAY_LOG_FLUSH", flush)]);
             assert!(std::fs::read(scratch.join("data")).unwrap() == expected, "{mpi:?}, {flush}");
             // No logs are left.
             assert!(statistics(scratch).count("data", "logged_requests") > 0, "{mpi:?}");
@@ -74,7 +81,7 @@ fn shared_log_is_left_to_the_movers_with_the_writes_of_all_processes() {
         let scratch = tempfile::tempdir().unwrap();
         let scratch = scratch.path();
         let expected = expected(mpi, scratch);
-        assert!(write(mpi, scratch, "node", &[("FOREBAY_LOG_FLUSH", "stage-out")], "end"));
+        write_all(mpi, scratch, "node", &[("FOREBAY_LOG_FLUSH", "stage-out")]);
         assert_eq!(logs(scratch).len(), 1, "{mpi:?}");
         replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
         assert!(std::fs::read(scratch.join("data")).unwrap() == expected, "{mpi:?}");
