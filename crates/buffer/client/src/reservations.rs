@@ -213,7 +213,7 @@ impl Reservations {
         }
     }
 
-    /// What the request behind the create has reserved, and the epoch of the daemon.
+    /// The bytes that the request behind the create has reserved, and the epoch of the daemon.
     fn take_early(&self, reservation: &Reservation) -> Option<(u64, u64)> {
         let early = reservation.early.lock().take()?;
         let session = self.sessions.session(early.node).ok()?;

@@ -13,7 +13,7 @@ use forebay_control::messages::{
 };
 use forebay_control::storage_node::{MoverOutcome, StorageNode};
 use forebay_policy::pool::NodeId;
-use harness::{ADA, ControllerHarness, SimPeers, SimStorage, step_compute};
+use harness::{ADA, ControllerHarness, SimPeers, SimStorage, step_compute, two_compute_nodes};
 
 /// Two storage nodes and two compute nodes, `nid0` and `nid1`.
 struct SimPool {
@@ -84,10 +84,9 @@ const JOB: &str = "#DW jobdw capacity=12GiB type=scratch access_mode=striped\n\
 fn test_pool() -> TestPool {
     let mut storage = SimStorage::new(2);
     storage.mover_outcome = Some(MoverOutcome::Completed(Default::default()));
-    let host = |name: &str| (name.to_owned(), ComputeNode::new(name.into(), UnixMillis(0)));
-    let hosts = BTreeMap::from([host("nid0"), host("nid1")]);
     let (silent_hosts, mounts) = (BTreeSet::new(), Vec::new());
-    let peers = SimPool { storage, hosts, silent_hosts, mounts, least_generation: 0 };
+    let peers =
+        SimPool { storage, hosts: two_compute_nodes(), silent_hosts, mounts, least_generation: 0 };
     let settings =
         Settings { host_dead_after_ms: 10_000, request_timeout_ms: 30_000, ..Settings::default() };
     ControllerHarness::new(settings, peers, 2)

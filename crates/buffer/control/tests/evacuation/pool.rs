@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::harness::{ADA, ControllerHarness, ROOT, SimPeers, SimStorage, step_compute};
+use crate::harness::{
+    ADA, ControllerHarness, ROOT, SimPeers, SimStorage, step_compute, two_compute_nodes,
+};
 use forebay_control::compute_node::{ComputeInput, ComputeNode};
 use forebay_control::controller::{
     ControllerInput, EvacuationStatus, EvacuationStep, InstanceSpec, Outcome, Request, Settings,
@@ -10,7 +12,7 @@ use forebay_control::controller::{
 };
 use forebay_control::messages::{
     ComputeCommand, InstanceId, MountPlan, Report, StageId, StagePlan, StageProgress,
-    StampedCommand, StorageCommand, StorageReport, UnixMillis,
+    StampedCommand, StorageCommand, StorageReport,
 };
 use forebay_control::storage_node::{MoverOutcome, StorageInput};
 use forebay_job_script::{Access, AccessMode, Capacity};
@@ -84,10 +86,9 @@ pub fn test_pool(nodes: u32) -> TestPool {
 }
 
 pub fn test_pool_with(settings: Settings, nodes: u32) -> TestPool {
-    let host = |name: &str| (name.to_owned(), ComputeNode::new(name.into(), UnixMillis(0)));
     let peers = SimPool {
         storage: SimStorage::new(nodes),
-        hosts: BTreeMap::from([host("nid0"), host("nid1")]),
+        hosts: two_compute_nodes(),
         mounts: Vec::new(),
         plans: BTreeMap::new(),
         old: BTreeSet::new(),

@@ -399,6 +399,12 @@ impl SimPeers for SimStorage {
     }
 }
 
+/// The compute nodes `nid0` and `nid1`.
+pub fn two_compute_nodes() -> BTreeMap<String, ComputeNode> {
+    let node = |name: &str| (name.to_owned(), ComputeNode::new(name.into(), UnixMillis(0)));
+    ["nid0", "nid1"].map(node).into()
+}
+
 /// A compute node that mounts and unmounts at once. Its reports are added to `inputs`, and what it
 /// mounts to `mounts`.
 pub fn step_compute(

@@ -15,7 +15,7 @@ pub struct MountEntry {
     pub point: PathBuf,
     /// The type of the file system, such as `fuse.forebay`.
     pub kind: OsString,
-    /// What was mounted.
+    /// The source given to mount(2), such as a device.
     pub source: OsString,
 }
 

@@ -66,7 +66,7 @@ pub struct CompleteShare {
     pub bytes: u64,
 }
 
-/// What a journal says.
+/// The valid records of a journal.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub recorded: BTreeMap<Key, Copied>,
@@ -79,7 +79,7 @@ fn nanoseconds(time: Timestamp) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
-/// The valid entries of a journal with this header.
+/// The valid records of a journal; none if it has another header.
 pub fn parse_journal(text: &str, header: &str) -> Contents {
     let mut contents = Contents::default();
     let Contents { recorded, share, complete } = &mut contents;
