@@ -97,6 +97,11 @@ impl Reservation {
         })
     }
 
+    /// The file was created, and nothing was written to it.
+    pub fn note_new(&self) {
+        self.is_untouched.store(true, Ordering::Relaxed);
+    }
+
     /// Bytes not used yet.
     pub fn unused(&self) -> u64 {
         self.unused.load(Ordering::Acquire)
@@ -178,14 +183,11 @@ impl Reservations {
         (!is_many).then_some(SpaceRequest { handle, count })
     }
 
-    /// A file was created. `early`: its space was requested.
-    pub fn note_new_file(&self, reservation: &Arc<Reservation>, early: Option<EarlySpace>) {
-        reservation.is_untouched.store(true, Ordering::Relaxed);
-        if early.is_some() {
-            let previous = std::mem::replace(&mut *reservation.early.lock(), early);
-            assert!(previous.is_none(), "a file is created once");
-            self.list(reservation);
-        }
+    /// The space of a file was requested with its creation.
+    pub fn expect_space(&self, reservation: &Arc<Reservation>, early: EarlySpace) {
+        let previous = reservation.early.lock().replace(early);
+        assert!(previous.is_none(), "a file is created once");
+        self.list(reservation);
     }
 
     /// The file is about to be written to.

@@ -92,10 +92,15 @@ impl File {
         self.parts.primary.handle
     }
 
-    /// The file was created by this open. `space`: its first request for space was sent.
-    pub(crate) fn note_new(&self, space: Option<EarlySpace>) {
+    /// The file was created by this open.
+    pub(crate) fn note_new(&self) {
+        self.parts.primary.reservation.note_new();
+    }
+
+    /// Its first request for space was sent.
+    pub(crate) fn expect_space(&self, space: EarlySpace) {
         let reservations = &self.parts.attachment.reservations;
-        reservations.note_new_file(&self.parts.primary.reservation, space);
+        reservations.expect_space(&self.parts.primary.reservation, space);
     }
 
     /// The data object that is the whole file, if the instance lies on one node whose daemon passed

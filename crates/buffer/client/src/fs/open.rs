@@ -2,6 +2,7 @@
 
 use super::Fs;
 use crate::file::File;
+use crate::reservations::SpaceRequest;
 use crate::session::{OpenedBy, SessionReply};
 use crate::truncations::BootIds;
 use forebay_protocol::message::{
@@ -49,21 +50,15 @@ impl Fs {
         let node = parent.metadata_node();
         let mut creates = 1;
         loop {
-            let (sent, boot_ids) = self.mode_to_send(open);
-            let (reply, early) =
-                self.requester.exchange_and_reserve(node, request(sent).into(), space.take());
+            let (result, ttl) = self.send_open(node, handle, open, request, space.take())?;
             let received = Instant::now();
-            let reply = reply?;
-            let ttl = reply.ttl;
-            let opened = self.take_opened((node, handle, open), boot_ids, reply);
-            match &opened {
-                Ok(NameResult::Found(opened)) if opened.created && open.write => {
-                    opened.file.note_new(early);
+            let opened = match result {
+                NameResult::Found(opened) => {
+                    if opened.created && open.write {
+                        opened.file.note_new();
+                    }
+                    Ok(opened)
                 }
-                _ => early.into_iter().for_each(|early| reservations.abandon(early)),
-            }
-            let opened = match opened? {
-                NameResult::Found(opened) => Ok(opened),
                 // The entry may be cached for as long as the node of its directory permits.
                 NameResult::Referral(ino) => {
                     let mut opened = self.open_with_handle(ino, handle, open);
@@ -93,7 +88,7 @@ impl Fs {
         let (mode, handle) = (mode.into(), self.sessions().new_handle());
         let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| NameRequest::CreateUnnamed { parent, mode, linkable, handle, open };
-        match self.send_open(parent.metadata_node(), handle, open, request)? {
+        match self.send_open(parent.metadata_node(), handle, open, request, None)? {
             (NameResult::Found(opened), _) => self.complete_opened(opened),
             (NameResult::Referral(_), _) => Err(Errno::EPROTO),
         }
@@ -123,7 +118,7 @@ impl Fs {
     ) -> Result<Opened, Errno> {
         let open = self.with_descriptor(ino.metadata_node(), open)?;
         let request = |open| FileRequest::Open { ino, handle, open };
-        match self.send_open(ino.metadata_node(), handle, open, request)? {
+        match self.send_open(ino.metadata_node(), handle, open, request, None)? {
             (NameResult::Found(opened), _) => Ok(opened),
             (NameResult::Referral(_), _) => Err(Errno::EPROTO),
         }
@@ -178,19 +173,29 @@ impl Fs {
         }
     }
 
-    /// Sends `node` the request that opens a file in `mode`.
-    /// Returns its result, with the time to live of the reply.
+    /// Sends `node` the request that opens a file in `mode`, and that for the space of the file, if it is
+    /// likely to be created. Returns the result of the first, with the time to live of the reply.
     fn send_open<R: Into<Request>>(
         &self,
         node: NodeIndex,
         handle: HandleId,
         mode: OpenMode,
         request: impl Fn(OpenMode) -> R,
+        space: Option<SpaceRequest>,
     ) -> Result<(NameResult<Opened>, Duration), Errno> {
         let (sent, boot_ids) = self.mode_to_send(mode);
-        let reply = self.requester.exchange(node, request(sent).into())?;
+        let request = request(sent).into();
+        let (reply, early) = self.requester.exchange_and_reserve(node, request, space);
+        let reply = reply?;
         let ttl = reply.ttl;
-        Ok((self.take_opened((node, handle, mode), boot_ids, reply)?, ttl))
+        let result = self.take_opened((node, handle, mode), boot_ids, reply);
+        if let Some(early) = early {
+            match &result {
+                Ok(NameResult::Found(opened)) if opened.created => opened.file.expect_space(early),
+                _ => self.requester.attachment.reservations.abandon(early),
+            }
+        }
+        Ok((result?, ttl))
     }
 
     /// The mode to send with a request that opens a file in `mode`, and the boot ids if that
