@@ -291,7 +291,7 @@ fn failed_append_does_not_overwrite_another_one() {
 #[test]
 fn fsync_after_power_failure_fails_only_if_the_file_was_truncated() {
     type Act = fn(&Fs, Ino) -> Arc<forebay_client::File>;
-    let acts: [(&str, Act); 3] = [
+    let acts: [(&str, Act); 4] = [
         ("open", |fs, ino| fs.open(ino, ANEW).unwrap().file),
         ("create", |fs, _| {
             let opened = fs.create(Ino::ROOT, b"f", 0o644, false, ANEW);
@@ -301,9 +301,17 @@ fn fsync_after_power_failure_fails_only_if_the_file_was_truncated() {
             truncate(fs, ino);
             fs.open(ino, BOTH).unwrap().file
         }),
+        ("ftruncate", |fs, ino| {
+            let file = fs.open(ino, BOTH).unwrap().file;
+            let set = SetAttr { size: Some(1), ..SetAttr::default() };
+            fs.set_attr(ino, Some(&file), set).unwrap();
+            file
+        }),
     ];
-    let scene = Scene::new(3);
-    for (what, act) in acts {
+    // On the larger instance only the nodes with parts of the file count.
+    let scenes = [Scene::new(3), Scene::new(12)];
+    let cases = scenes.iter().flat_map(|scene| acts.map(|act| (scene, act)));
+    for (scene, (what, act)) in cases {
         for power_fails in [false, true] {
             let other = scene.other();
             let other_file = other.create(Ino::ROOT, b"f", 0o644, false, BOTH).unwrap();

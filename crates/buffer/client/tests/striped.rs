@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_client::{ClientOptions, Fs, NodeAddresses};
+use forebay_client::{ClientOptions, File, Fs, NodeAddresses};
 use forebay_policy::layout::{FIRST_WIDTH, Layout};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino};
@@ -11,6 +11,7 @@ use forebay_store::daemon::{self, Daemon};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
 use support::striped_admin::StripedAdmin;
@@ -19,6 +20,7 @@ use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, sh
 const MIB: u64 = 1 << 20;
 /// Data over sockets, as from another host.
 const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
+const ANEW: OpenMode = OpenMode { truncate: true, ..REMOTE };
 
 #[test]
 #[ignore = "not a test: the daemon of the other tests"]
@@ -503,10 +505,12 @@ fn object_bytes(flash: &Path) -> u64 {
 
 #[test]
 fn small_file_needs_only_its_own_nodes() {
+    type Truncate<'a> = &'a dyn Fn(&Fs) -> Arc<File>;
     const NODES: u16 = 20;
     let temporary = Temporary::new();
     let mut pool = Pool::new(&temporary, usize::from(NODES), 1 << 30);
-    let (writer, reader) = (attach(pool.nodes()), attach(pool.nodes()));
+    let nodes = pool.nodes();
+    let (writer, reader) = (attach(nodes.clone()), attach(nodes.clone()));
     let opened = writer.create(Ino::ROOT, b"small", 0o644, true, REMOTE).unwrap();
     let ino = opened.attr.ino;
     let layout = Layout::new(NODES, STRIPE).unwrap();
@@ -533,6 +537,29 @@ fn small_file_needs_only_its_own_nodes() {
     let flash = temporary.dir(&format!("flash{first}"));
     assert_eq!(reader.get_attr(ino).unwrap().size, 5000);
     assert_eq!(object_bytes(&flash), 5000);
+    // Clients that have no session with any of them truncate and replace it.
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    let truncations: [Truncate; 4] = [
+        &|fs| fs.open(ino, ANEW).unwrap().file,
+        &|fs| fs.create(Ino::ROOT, b"small", 0o644, false, ANEW).unwrap().file,
+        &|fs| {
+            assert_eq!(fs.set_attr(ino, None, size(100)).unwrap().size, 100);
+            fs.open(ino, REMOTE).unwrap().file
+        },
+        &|fs| {
+            let file = fs.open(ino, REMOTE).unwrap().file;
+            assert_eq!(fs.set_attr(ino, Some(&file), size(100)).unwrap().size, 100);
+            file
+        },
+    ];
+    for truncate in truncations {
+        let fs = attach(nodes.clone());
+        let file = truncate(&fs);
+        file.write_all_at(&[8; 4000], 0).unwrap();
+        file.fsync(false).unwrap();
+        drop(file);
+        assert_eq!(reader.get_attr(ino).unwrap().size, 4000);
+    }
     reader.unlink(Ino::ROOT, b"small").unwrap();
     wait_until("the object is removed", || object_bytes(&flash) == 0);
 }

@@ -4,6 +4,7 @@
 mod directory;
 mod inline_file;
 mod open;
+mod truncation;
 
 pub use directory::DirPage;
 pub use open::Opened;
@@ -106,20 +107,8 @@ impl Fs {
 
     /// Changes attributes, through the open file `file` if there is one.
     pub fn set_attr(&self, ino: Ino, file: Option<&File>, set: SetAttr) -> Result<Attr, Errno> {
-        let handle = file.map(File::handle);
-        if set.size.is_some() {
-            self.before_truncate(ino)?;
-        }
-        self.attr(ino.metadata_node(), InodeRequest::SetAttr { ino, handle, set })
-    }
-
-    /// A file is about to be truncated: old writes must not be carried out after that, and a later
-    /// sync has to know whether a power failure may have undone it.
-    pub(crate) fn before_truncate(&self, ino: Ino) -> Result<(), Errno> {
-        let sessions = self.sessions();
-        sessions.fence_writes()?;
-        sessions.truncations.record(ino, sessions.boot_ids());
-        Ok(())
+        let (attr, _) = self.set_attr_with_ttl(ino, file, set)?;
+        Ok(attr)
     }
 
     /// Target of a symbolic link.

@@ -6,7 +6,7 @@ use crate::reservations::SpaceRequest;
 use crate::session::{OpenedBy, SessionReply};
 use crate::truncations::BootIds;
 use forebay_protocol::message::{
-    CreateMode, FileRequest, NameRequest, NameResult, OpenMode, PathOperation, SetAttr,
+    CreateMode, FileRequest, NameRequest, NameResult, OpenMode, PathOperation,
 };
 use forebay_protocol::{Attr, Errno, HandleId, Ino, NodeIndex, Request};
 use std::sync::Arc;
@@ -202,12 +202,12 @@ impl Fs {
     /// truncates the file.
     ///
     /// The request truncates the file, if `mode` says so and nothing has to be done before that
-    /// ([`before_truncate`](Fs::before_truncate)). Otherwise an existing file is truncated by a
-    /// second request, and a new one does not wait for nodes that have no part of it.
+    /// (`truncation.rs`). Otherwise an existing file is truncated by a second request, and a new one
+    /// does not wait for nodes that have no part of it.
     fn mode_to_send(&self, mode: OpenMode) -> (OpenMode, Option<BootIds>) {
         let sessions = self.sessions();
         let truncate = mode.truncate && sessions.may_truncate_on_open();
-        (OpenMode { truncate, ..mode }, truncate.then(|| sessions.boot_ids()))
+        (OpenMode { truncate, ..mode }, truncate.then(|| sessions.boot_ids(sessions.nodes())))
     }
 
     /// The file that `node` opened in `mode`. `boot_ids`: the request truncated it.
@@ -239,10 +239,9 @@ impl Fs {
             // No client can have written to it yet.
             opened.attr.provisional = None;
         } else if let Some(boot_ids) = boot_ids {
-            sessions.truncations.record(attr.ino, boot_ids);
+            self.record_truncation_by_open(&attr, boot_ids);
         } else if mode.truncate {
-            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-            opened.attr = self.set_attr(attr.ino, Some(&opened.file), empty)?;
+            opened.attr = self.truncate_opened(&opened)?;
             opened.ttl = Duration::ZERO;
         }
         Ok(NameResult::Found(opened))

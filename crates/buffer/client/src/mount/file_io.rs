@@ -331,18 +331,14 @@ impl MountedFs {
         let open = handle.and_then(|handle| self.opens.get(handle));
         let ino = convert::ino(ino);
         let _change = self.kernel_cache.attributes.change([ino]);
-        let handle = open.as_ref().map(|open| open.file.handle());
         let is_search_restricted =
             !self.kernel_permissions && mode.is_some_and(|mode| mode & 0o111 != 0o111);
         if is_search_restricted {
             self.negative_lookups.forget_directory(ino);
         }
         let fs = self.fs_for(request);
-        if set.size.is_some() {
-            fs.before_truncate(ino)?;
-        }
-        let set_attr = InodeRequest::SetAttr { ino, handle, set };
-        let (attr, ttl) = fs.requester.attr_for(ino.metadata_node(), set_attr)?;
+        let file = open.as_ref().map(|open| &*open.file);
+        let (attr, ttl) = fs.set_attr_with_ttl(ino, file, set)?;
         if mode.is_some_and(|mode| mode & 0o6000 != 0) {
             self.opens.mark_set_id(ino);
         }

@@ -16,7 +16,7 @@ type Objects = Vec<(NodeIndex, Option<ObjectInfo>)>;
 
 /// On instances of at most so many nodes all are asked for their objects of a file: that is faster than
 /// asking the metadata node first which may have one.
-const MAX_QUERIED_NODES: u16 = 8;
+pub(crate) const MAX_QUERIED_NODES: u16 = 8;
 
 /// The number of first nodes that may have data objects of a file.
 fn width_of(attr: &Attr) -> u16 {

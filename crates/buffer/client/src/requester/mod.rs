@@ -4,6 +4,7 @@ mod attributes;
 mod caller;
 mod path;
 
+pub(crate) use attributes::MAX_QUERIED_NODES;
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;

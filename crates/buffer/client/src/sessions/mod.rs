@@ -256,11 +256,11 @@ impl Sessions {
         self.nodes.iter().filter_map(|node| node.session.get())
     }
 
-    /// The boot ids of all nodes' hosts. Sessions are opened with nodes that have none; 0 for those
-    /// that do not reply.
-    pub fn boot_ids(&self) -> BootIds {
-        let boot_id = |node| self.session(node).map_or(0, Session::boot_id);
-        self.nodes().map(boot_id).collect()
+    /// The boot ids of these nodes' hosts, `None` for those that do not reply. Sessions are opened with
+    /// nodes that have none.
+    pub fn boot_ids(&self, nodes: impl IntoIterator<Item = NodeIndex>) -> BootIds {
+        let boot_id = |node| (node, self.session(node).ok().map(Session::boot_id));
+        nodes.into_iter().map(boot_id).collect()
     }
 
     /// Whether an open request may truncate a file without a request to any node before it: all boot
