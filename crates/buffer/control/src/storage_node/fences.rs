@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{FragmentRow, LocalFragmentState, StorageEffect, StorageNode};
+use super::fragments::{FragmentRow, LocalFragmentState};
+use super::{StorageEffect, StorageNode};
 use crate::messages::{FragmentId, HostFence, InstanceId};
 use crate::records::{CorruptRecord, StoredRecord, Table};
 

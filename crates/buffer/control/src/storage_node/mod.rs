@@ -5,7 +5,11 @@
 //! after a crash, [`StorageInput::Started`] resumes what was in progress.
 
 mod fences;
+mod fragments;
+mod inputs;
 mod stages;
+
+pub use inputs::{MoverOutcome, StorageEffect, StorageInput};
 
 use std::collections::BTreeMap;
 
@@ -13,93 +17,19 @@ use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use self::fragments::FragmentRow;
 use crate::messages::{
-    FragmentId, FragmentPlan, HostFence, InstanceId, Report, ShareDecision, ShareTally,
-    StageFailure, StageId, StagePlan, StageProgress, StampedCommand, StateStamp, StorageCommand,
-    StorageReport, UnixMillis,
+    FragmentId, InstanceId, Report, ShareTally, StageFailure, StageId, StagePlan, StageProgress,
+    StampedCommand, StateStamp, StorageCommand, StorageReport, UnixMillis,
 };
-use crate::records::{Change, CorruptRecord, StoredRecord, Table};
+use crate::records::{CorruptRecord, StoredRecord, Table};
 
-/// Removed fragments that are remembered, so that a delayed command does not create them again.
-const MAX_TOMBSTONES: usize = 4096;
 /// Stages that are remembered after their end.
 const MAX_ENDED_STAGES: usize = 65_536;
 /// Sequence numbers reserved at a time, so that not every report needs a durable write.
 const RESERVED_SEQUENCE_NUMBERS: u64 = 4096;
 /// The count of written bytes is made durable whenever it has grown by this much.
 const WRITTEN_RESOLUTION: u64 = 1 << 30;
-
-/// Input of a storage node.
-#[derive(Clone, Debug)]
-pub enum StorageInput {
-    /// The node starts; first input after [`StorageNode::restore`].
-    Started,
-    /// A command from the controller.
-    Command(StampedCommand<StorageCommand>),
-    /// [`StorageEffect::Create`] was carried out.
-    Created(FragmentId, Result<(), String>),
-    /// [`StorageEffect::FenceHosts`] was carried out for the fences up to this one.
-    HostsFenced(FragmentId, u64, Result<(), String>),
-    /// [`StorageEffect::Destroy`] was carried out.
-    Destroyed(FragmentId, Result<(), String>),
-    /// Progress of a mover on an attempt of a stage.
-    MoverProgress(StageId, u32, StageProgress),
-    /// The mover of an attempt has copied its share of the stage, and waits.
-    ShareCopied(StageId, u32, ShareTally),
-    /// A mover ended its attempt of a stage.
-    MoverEnded(StageId, u32, MoverOutcome),
-    /// A heartbeat is due; about once a second.
-    Tick {
-        /// Bytes that this process has written to flash since it started.
-        written: Bytes,
-    },
-}
-
-/// Outcome of a mover.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MoverOutcome {
-    /// All data is on stable storage.
-    Completed(StageProgress),
-    /// The stage failed.
-    Failed(StageFailure),
-    /// [`StorageEffect::StopMover`] stopped the mover.
-    Stopped,
-}
-
-/// Effect of a step of a storage node. The effects of a step are carried out in order.
-#[derive(Clone, Debug)]
-pub enum StorageEffect {
-    /// Make these records durable before what follows.
-    Persist(Vec<Change>),
-    /// Create a fragment, unless it exists already.
-    Create(FragmentPlan),
-    /// Destroy a fragment, if it exists.
-    Destroy(FragmentPlan),
-    /// Refuse mounts of these hosts. The fences up to the given one hold then.
-    FenceHosts(FragmentPlan, Vec<HostFence>, u64),
-    /// Start a mover; it resumes an attempt that was interrupted.
-    StartMover(StagePlan),
-    /// Stop the mover of this attempt; [`StorageInput::MoverEnded`] follows if it runs.
-    StopMover(StageId, u32),
-    /// Let the mover of this attempt, which has copied its share of the stage, continue.
-    ReleaseMover(StageId, u32, ShareDecision),
-    /// Send a report to the controller.
-    Report(Report),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum LocalFragmentState {
-    Creating,
-    Ready,
-    Removing,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct FragmentRow {
-    plan: FragmentPlan,
-    state: LocalFragmentState,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -362,17 +292,7 @@ impl StorageNode {
     }
 
     fn resume(&mut self) {
-        for (_, row) in self.fragments.iter() {
-            match row.state {
-                LocalFragmentState::Creating => {
-                    self.effects.push(StorageEffect::Create(row.plan.clone()));
-                }
-                LocalFragmentState::Removing => {
-                    self.effects.push(StorageEffect::Destroy(row.plan.clone()));
-                }
-                LocalFragmentState::Ready => {}
-            }
-        }
+        self.resume_fragments();
         self.resume_stages();
         self.heartbeat();
     }
@@ -398,112 +318,6 @@ impl StorageNode {
             StorageCommand::CancelStage(stage) => self.cancel_stage(stage),
             StorageCommand::EndShare(order) => self.end_share(order),
         }
-    }
-
-    fn create(&mut self, plan: FragmentPlan) {
-        let fragment = plan.fragment;
-        if self.tombstones.contains(fragment) {
-            return self.report(StorageReport::FragmentRemoved(fragment));
-        }
-        match self.fragments.get(fragment).map(|row| row.state) {
-            Some(LocalFragmentState::Ready) => self.report(StorageReport::FragmentReady(fragment)),
-            Some(LocalFragmentState::Creating | LocalFragmentState::Removing) => {}
-            None if plan.granules > self.granules.saturating_sub(self.used_granules()) => {
-                let reason = format!(
-                    "{} granules requested, {} of {} in use",
-                    plan.granules,
-                    self.used_granules(),
-                    self.granules
-                );
-                self.report(StorageReport::FragmentRefused(fragment, reason));
-            }
-            None => {
-                let row = FragmentRow { plan: plan.clone(), state: LocalFragmentState::Creating };
-                self.fragments.insert_new(fragment, row);
-                assert!(
-                    self.used_granules() <= self.granules,
-                    "more granules in use than the node has"
-                );
-                self.effects.push(StorageEffect::Create(plan));
-            }
-        }
-    }
-
-    fn created(&mut self, fragment: FragmentId, outcome: Result<(), String>) {
-        let state = self.fragments.get(fragment).map(|row| row.state);
-        if state != Some(LocalFragmentState::Creating) {
-            return;
-        }
-        match outcome {
-            Ok(()) => {
-                if let Some(row) = self.fragments.get_mut(fragment) {
-                    row.state = LocalFragmentState::Ready;
-                }
-                self.report(StorageReport::FragmentReady(fragment));
-            }
-            Err(reason) => {
-                self.fragments.remove(fragment);
-                self.report(StorageReport::FragmentRefused(fragment, reason));
-            }
-        }
-    }
-
-    fn remove(&mut self, fragment: FragmentId) {
-        let Some(row) = self.fragments.get_mut(fragment) else {
-            self.add_tombstone(fragment);
-            return self.report(StorageReport::FragmentRemoved(fragment));
-        };
-        row.state = LocalFragmentState::Removing;
-        let plan = row.plan.clone();
-        let mut running = false;
-        for stage in self.stages_of(plan.instance) {
-            if let Some(mover) = self.movers.get(&stage) {
-                running = true;
-                self.effects.push(StorageEffect::StopMover(stage, mover.attempt));
-            }
-        }
-        // The fragment is destroyed when its last mover has ended.
-        if !running {
-            self.effects.push(StorageEffect::Destroy(plan));
-        }
-    }
-
-    fn destroyed(&mut self, fragment: FragmentId, outcome: Result<(), String>) {
-        let Some(row) = self.fragments.get(fragment) else {
-            return;
-        };
-        // After a failure the fragment stays as it is: the controller repeats its command.
-        if row.state != LocalFragmentState::Removing || outcome.is_err() {
-            return;
-        }
-        let instance = row.plan.instance;
-        self.fragments.remove(fragment);
-        self.fences.remove(fragment);
-        self.add_tombstone(fragment);
-        if !self.has_fragment_of(instance) {
-            for stage in self.stages_of(instance) {
-                self.stages.remove(stage);
-            }
-        }
-        self.report(StorageReport::FragmentRemoved(fragment));
-    }
-
-    fn add_tombstone(&mut self, fragment: FragmentId) {
-        self.tombstones.insert(fragment, ());
-        if self.tombstones.len() > MAX_TOMBSTONES {
-            let oldest = self.tombstones.iter().next().map(|(id, ())| id);
-            oldest.map(|id| self.tombstones.remove(id));
-        }
-    }
-
-    fn has_fragment_of(&self, instance: InstanceId) -> bool {
-        let mut rows = self.fragments.iter().map(|(_, row)| row);
-        rows.any(|row| row.plan.instance == instance)
-    }
-
-    fn has_ready_fragment_of(&self, instance: InstanceId) -> bool {
-        let mut rows = self.fragments.iter().map(|(_, row)| row);
-        rows.any(|row| row.plan.instance == instance && row.state == LocalFragmentState::Ready)
     }
 
     fn stages_of(&self, instance: InstanceId) -> Vec<StageId> {

@@ -1,8 +1,9 @@
 //! Stages on a storage node: each attempt is started once, ends once, and is remembered.
 
+use super::fragments::LocalFragmentState;
 use super::{
-    LocalFragmentState, LocalStageState, MAX_ENDED_STAGES, MoverOutcome, RunningMover, StageRow,
-    StorageEffect, StorageNode,
+    LocalStageState, MAX_ENDED_STAGES, MoverOutcome, RunningMover, StageRow, StorageEffect,
+    StorageNode,
 };
 use crate::messages::{
     ShareOrder, ShareTally, StageFailure, StageId, StagePlan, StageProgress, StorageReport,

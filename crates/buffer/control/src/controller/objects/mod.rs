@@ -2,21 +2,25 @@
 //! that consist of fragments; configurations of instances; activations, which mount a configuration
 //! on compute nodes; and stages.
 
-use std::collections::BTreeMap;
-use std::fmt;
+mod request;
+mod stage;
+mod state_word;
 
-use forebay_job_script::{AccessMode, InstanceType, Modifiers, Stage, StageKind, StagePath};
+use std::collections::BTreeMap;
+
+use forebay_job_script::{AccessMode, InstanceType, Modifiers};
 use forebay_policy::pool::NodeId;
-use forebay_protocol::Errno;
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use request::{RequestProgress, RequestRecord, Wait};
+pub use stage::{StageRecord, StageState};
+pub use state_word::StateWord;
+
 use super::expiry::Expiry;
-use super::request::{InstanceSpec, Lifetime, Outcome, Setup};
-use super::shares::StageShare;
+use super::request::{InstanceSpec, Lifetime, Setup};
 use crate::messages::{
-    ActivationId, ConfigurationId, FailedFile, FragmentId, InstanceId, Owner, SessionId, StageId,
-    StageProgress, UnixMillis,
+    ActivationId, ConfigurationId, FragmentId, InstanceId, Owner, SessionId, StageId, UnixMillis,
 };
 use crate::records::RecordKey;
 
@@ -315,241 +319,6 @@ pub struct HostReplica {
     pub fragment: Option<FragmentId>,
     /// Replicas that it failed to mount since its last successful mount.
     pub failed: Vec<FragmentId>,
-}
-
-/// State of a stage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StageState {
-    /// Not yet to start.
-    Waiting,
-    /// To start when a mover is free.
-    Queued,
-    /// Its node moves data.
-    Running,
-    /// Its node is asked to stop.
-    Cancelling,
-    /// Moved, and durable at its destination.
-    Done,
-    /// Failed for this reason; the source is untouched.
-    Failed(String),
-    /// Stopped.
-    Cancelled,
-}
-
-impl StageState {
-    /// Whether a mover works on it or is about to.
-    pub fn is_in_progress(&self) -> bool {
-        match self {
-            StageState::Queued | StageState::Running | StageState::Cancelling => true,
-            StageState::Waiting
-            | StageState::Done
-            | StageState::Failed(_)
-            | StageState::Cancelled => false,
-        }
-    }
-
-    /// Whether its node has a mover for it.
-    pub fn has_mover(&self) -> bool {
-        self.is_in_progress() && *self != StageState::Queued
-    }
-
-    /// Whether nothing is left to move.
-    pub fn is_settled(&self) -> bool {
-        matches!(self, StageState::Done | StageState::Cancelled)
-    }
-}
-
-/// A stage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StageRecord {
-    /// Its session.
-    pub session: SessionId,
-    /// Its instance.
-    pub instance: InstanceId,
-    /// The replica that it fills, if the instance is load-balanced.
-    pub replica: Option<FragmentId>,
-    /// Source and destination.
-    pub directive: Stage,
-    /// The storage node that moves the data; of several, the one with the first share.
-    pub node: Option<NodeId>,
-    /// The shares of the storage nodes that move the data together; empty if one node moves all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shares: Vec<StageShare>,
-    /// Number of the current attempt.
-    pub attempt: u32,
-    /// State.
-    pub state: StageState,
-    /// Time at which it was last queued.
-    pub queued: UnixMillis,
-    /// Progress at the end of the last attempt.
-    pub moved: StageProgress,
-    /// Files that could not be staged in a failed attempt, as far as they are remembered.
-    pub failed_files: Vec<FailedFile>,
-    /// Number of the last attempts that have failed because the source does not exist.
-    #[serde(default)]
-    pub without_source: u8,
-    /// The instance of which this is a complete copy, if it is the copy of an evacuation. The
-    /// directive then is a description only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copy_of: Option<InstanceId>,
-}
-
-impl StageRecord {
-    /// A stage that waits until it is queued.
-    pub(super) fn waiting(
-        session: SessionId,
-        instance: InstanceId,
-        directive: Stage,
-        now: UnixMillis,
-    ) -> StageRecord {
-        StageRecord {
-            session,
-            instance,
-            replica: None,
-            directive,
-            node: None,
-            shares: Vec::new(),
-            attempt: 0,
-            state: StageState::Waiting,
-            queued: now,
-            moved: StageProgress::default(),
-            failed_files: Vec::new(),
-            without_source: 0,
-            copy_of: None,
-        }
-    }
-
-    /// The storage nodes that move its data: that of share 0 first.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        let one = self.node.filter(|_| self.shares.is_empty());
-        one.into_iter().chain(self.shares.iter().map(|share| share.node))
-    }
-
-    /// The storage nodes that have a mover for it, if it has movers.
-    pub(super) fn busy_nodes(&self) -> impl Iterator<Item = NodeId> {
-        let has_ended = |node: &NodeId| {
-            self.shares.iter().any(|share| share.node == *node && share.end.is_some())
-        };
-        self.nodes().filter(move |node| !has_ended(node))
-    }
-
-    /// The share of a storage node.
-    pub(super) fn share_of(&self, node: NodeId) -> Option<u32> {
-        let index = self.shares.iter().position(|share| share.node == node);
-        index.and_then(|index| u32::try_from(index).ok())
-    }
-
-    /// Whether it is a stage-out of the script that has failed twice because nothing has been
-    /// written at its source: it holds no results back. Once is not enough, since the user may want
-    /// to save files at another path.
-    pub fn has_no_source(&self) -> bool {
-        self.without_source > 1 && matches!(self.state, StageState::Failed(_))
-    }
-
-    /// Whether these files of a failed attempt show that the source, a file or directory that the
-    /// script has named, does not exist.
-    pub(super) fn lacks_source(&self, failed: &[FailedFile]) -> bool {
-        let StagePath::Buffer(source) = &self.directive.source else {
-            return false;
-        };
-        let shown = || format!("{}/{}", source.instance.variable(), source.path);
-        let missing = |file: &FailedFile| file.errno == Errno::ENOENT.0 && file.path == shown();
-        self.directive.line > 0
-            && matches!(self.directive.kind, StageKind::File | StageKind::Directory)
-            && matches!(failed, [file] if missing(file))
-    }
-}
-
-/// Condition that an accepted request waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wait {
-    /// The session's instance can be used.
-    Ready(SessionId),
-    /// All these stages are done.
-    Staged(Vec<StageId>),
-    /// None of these stages is in progress.
-    Stopped(Vec<StageId>),
-    /// These activations are mounted on all their compute nodes.
-    Mounted(Vec<ActivationId>),
-    /// These activations are mounted nowhere.
-    Unmounted(Vec<ActivationId>),
-    /// The session is torn down, on all storage nodes that can be reached.
-    TornDown(SessionId),
-}
-
-/// An accepted request, and its outcome once there is one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestRecord {
-    /// Time of acceptance.
-    pub accepted: UnixMillis,
-    /// Time at which it is answered at the latest.
-    pub deadline: UnixMillis,
-    /// Progress.
-    pub progress: RequestProgress,
-}
-
-impl RequestRecord {
-    /// The answer, once there is one.
-    pub fn outcome(&self) -> Option<&Outcome> {
-        match &self.progress {
-            RequestProgress::Pending(_) => None,
-            RequestProgress::Answered(outcome) => Some(outcome),
-        }
-    }
-}
-
-/// Progress of an accepted request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RequestProgress {
-    /// It waits.
-    Pending(Wait),
-    /// It was answered.
-    Answered(Outcome),
-}
-
-/// State of an object in DataWarp's five characters: goal `C`reate or `D`estroy, `A`ctual, `F`use
-/// blown, in `T`ransition, `M`ixed; `-` for no. There is no fuse in this buffer, so the third is `-`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct StateWord {
-    /// It is to be destroyed.
-    pub destroy: bool,
-    /// All of its parts exist.
-    pub actual: bool,
-    /// It is changing.
-    pub transitioning: bool,
-    /// Some of its parts exist and some do not.
-    pub mixed: bool,
-}
-
-impl StateWord {
-    /// The state of an object of `total` parts, of which `existing` exist.
-    pub fn from_parts(destroy: bool, existing: usize, total: usize) -> StateWord {
-        assert!(existing <= total, "more parts exist than there are");
-        let actual = existing == total && !(destroy && total == 0);
-        StateWord {
-            destroy,
-            actual,
-            transitioning: destroy || !actual,
-            mixed: existing > 0 && existing < total,
-        }
-    }
-}
-
-impl fmt::Display for StateWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = |on: bool, c: char| if on { c } else { '-' };
-        write!(
-            f,
-            "{}{}-{}{}",
-            if self.destroy { 'D' } else { 'C' },
-            mark(self.actual, 'A'),
-            mark(self.transitioning, 'T'),
-            mark(self.mixed, 'M')
-        )
-    }
 }
 
 /// Whether an allocation is to be load-balanced: a replica of all data on each of its nodes.
