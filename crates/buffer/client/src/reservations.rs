@@ -270,9 +270,9 @@ impl Reservations {
         Ok(total)
     }
 
-    /// Repeats `attempt` on `node` as long as it is short of space and space may become free: by closing
-    /// the files whose closes wait, by returning the reservations of other files than `handle`, and by
-    /// completing removals.
+    /// Repeats `attempt` on `node` as long as it is short of space and space may become free: by removals
+    /// that programs take to be made, by closing the files whose closes wait, by returning the
+    /// reservations of other files than `handle`, and by completing removals.
     pub fn with_space<T>(
         &self,
         node: NodeIndex,
@@ -281,6 +281,9 @@ impl Reservations {
         is_short: impl Fn(&Result<T, Errno>) -> bool,
     ) -> Result<T, Errno> {
         let mut result = attempt();
+        if is_short(&result) && self.sessions.delegation.finish() {
+            result = attempt();
+        }
         if is_short(&result)
             && let Some(closes) = &self.close_batch
             && closes.finish_within(MAX_WRITES_DELAY)

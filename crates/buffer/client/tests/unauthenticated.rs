@@ -11,7 +11,9 @@ use forebay_net::connection::Connection;
 use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, ClientHost, OpenMode, PROTOCOL_VERSION, SetAttr};
+use forebay_protocol::message::{
+    Attach, ClientHost, OpenMode, PROTOCOL_VERSION, SetAttr, Trailing,
+};
 use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::{Call, Credentials, Errno, HandleId, Ino, InstanceId, Reply, Request};
 use forebay_store::daemon::{self, Daemon, StartError};
@@ -157,6 +159,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
+            delegates: Trailing::default(),
         };
         assert_eq!(
             call(Request::Session(SessionRequest::Attach(attach.clone()))),
@@ -214,6 +217,7 @@ fn read_only_handle_cannot_be_upgraded() {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
+            delegates: Trailing::default(),
         };
         call(0, Request::Session(SessionRequest::Attach(attach)));
         let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });

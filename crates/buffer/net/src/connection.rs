@@ -98,7 +98,8 @@ impl Connection {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Path(_)
-            | Request::Peer(_) => 0,
+            | Request::Peer(_)
+            | Request::Delegated(_) => 0,
         };
         if payload.is_empty() {
             return self.sender.send(&self.out, None);

@@ -1,7 +1,7 @@
 //! The durable state of a storage node, and the log records that change it.
 
 use crate::namespace::{ApplyError, Change, Namespace, TxLock};
-use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::message::{DELEGATION_SLOT, InstanceSpec};
 use forebay_protocol::peer::{StepResult, TxId};
 use forebay_protocol::{FileKind, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,23 @@ pub struct SessionState {
     pub instance: Option<InstanceId>,
     /// Number and result of the last change through each slot: the idempotency records.
     pub slots: BTreeMap<u32, (u64, SlotResult)>,
+}
+
+/// Numbers of delegations that a session may have had.
+const DELEGATIONS: u64 = 1 << 32;
+
+impl SessionState {
+    /// The session may get a delegation. Its number is that of a slot without a connection; it is different
+    /// from those of all other sessions.
+    pub fn permit_delegation(&mut self, id: SessionId) {
+        let first = id.0.saturating_mul(DELEGATIONS);
+        self.slots.insert(DELEGATION_SLOT, (first, SlotResult::Done));
+    }
+
+    /// The number of the delegation that it may have.
+    pub fn delegation(&self) -> Option<u64> {
+        self.slots.get(&DELEGATION_SLOT).map(|(number, _)| *number)
+    }
 }
 
 /// The result of a change, as far as it is needed to reply again when the call is repeated.

@@ -108,6 +108,9 @@ operations! {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let Some(reply) = self.unlink_delegated(request, parent, name, reply) else {
+            return;
+        };
         let change = self.kernel_cache.attributes.change_entry(convert::ino(parent));
         let removed = self.fs_for(request).unlink(convert::ino(parent), name.as_bytes());
         if removed.is_ok() {
@@ -223,10 +226,10 @@ operations! {
     }
 
     fn fsyncdir(
-        &self, request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool,
+        &self, request: &Request, ino: INodeNo, _handle: FileHandle, _data_only: bool,
         reply: ReplyEmpty
     ) {
-        empty(reply, self.fs_for(request).sync());
+        empty(reply, self.sync_directory(request, convert::ino(ino)));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, reply: ReplyOpen) {

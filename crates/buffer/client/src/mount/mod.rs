@@ -20,6 +20,7 @@ mod busy_threads;
 mod cached_entries;
 mod convert;
 mod counters;
+mod delegated;
 mod directory_reads;
 mod file_io;
 mod file_locks;
@@ -73,6 +74,9 @@ pub struct MountOptions {
     pub kernel_permissions: bool,
     /// Changes through the mount fail with `EROFS`.
     pub read_only: bool,
+    /// No change is reported to a program before the storage node has made it, as for a local mount with
+    /// `sync` or `dirsync`.
+    pub synchronous: bool,
     /// The source that `mount` shows.
     pub name: String,
 }
@@ -86,6 +90,7 @@ impl Default for MountOptions {
             passthrough: true,
             kernel_permissions: false,
             read_only: false,
+            synchronous: false,
             name: "forebay".into(),
         }
     }

@@ -34,6 +34,8 @@ pub struct MountedFs {
     pub(super) trusted: bool,
     /// The kernel checks permissions, too, with modes that replies to it have brought up to date.
     pub(super) kernel_permissions: bool,
+    /// Changes are reported when they are made.
+    pub(super) synchronous: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
     pub(super) kernel_cache: Arc<KernelCache>,
@@ -60,6 +62,7 @@ impl MountedFs {
     ) -> MountedFs {
         MountedFs {
             kernel_permissions: fs.sessions().cache_checks_permissions(),
+            synchronous: options.synchronous,
             fs,
             counters,
             trusted: rustix::process::geteuid().is_root(),

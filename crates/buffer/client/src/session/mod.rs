@@ -132,13 +132,15 @@ pub struct SessionReply<T = Reply> {
     pub ttl: Duration,
     /// The attributes of the directory that the request has changed, with the same time to live.
     pub directory: Option<Attr>,
+    /// The number of the delegation that the session has for the same time.
+    pub delegation: Option<u64>,
 }
 
 impl SessionReply {
     /// The result of the request. A refusal is an error.
     pub fn into_result<T: CallResult>(self) -> Result<SessionReply<T>, Errno> {
-        let SessionReply { reply, descriptor, ttl, directory } = self;
-        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl, directory })
+        let SessionReply { reply, descriptor, ttl, directory, delegation } = self;
+        Ok(SessionReply { reply: reply.try_into()?, descriptor, ttl, directory, delegation })
     }
 }
 
@@ -435,10 +437,14 @@ impl Session {
             }
             reply => reply,
         };
+        let (reply, delegation) = match reply {
+            Reply::Delegating { reply, number } => (*reply, Some(number)),
+            reply => (reply, None),
+        };
         let (reply, directory) = match reply {
             Reply::WithDirectory { reply, directory } => (*reply, Some(directory)),
             reply => (reply, None),
         };
-        SessionReply { reply, descriptor: response.descriptor, ttl, directory }
+        SessionReply { reply, descriptor: response.descriptor, ttl, directory, delegation }
     }
 }

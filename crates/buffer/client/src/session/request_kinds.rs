@@ -17,6 +17,7 @@ pub(super) fn changes_metadata(request: &Request) -> bool {
                 matches!(request, FileRequest::Open { open, .. } if open.truncate)
             }
         },
+        Request::Delegated(delegated) => delegated.request.is_change(),
         Request::Session(_)
         | Request::Admin(_)
         | Request::Lock(_)

@@ -82,6 +82,7 @@ impl Sessions {
             exclusivity.until = None;
             self.cache_recalls.count.fetch_add(1, Ordering::AcqRel);
         }
+        self.delegation.end();
         if let Some(drop_cache) = self.cache_recalls.drop_cache.get() {
             drop_cache();
         }

@@ -8,9 +8,11 @@
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
 mod cache_recalls;
+mod delegation;
 mod event_watch;
 mod pending_writes;
 
+pub use delegation::Delegation;
 pub use pending_writes::PendingWrites;
 
 use crate::pool::Pool;
@@ -82,6 +84,8 @@ pub struct Sessions {
     cache_recalls: CacheRecalls,
     /// Writes that programs take to be carried out, and that are not acknowledged.
     pub pending_writes: PendingWrites,
+    /// Changes of entries that programs take to be made, and that are not acknowledged.
+    pub delegation: Delegation,
     /// Files that were truncated and not synced.
     pub(crate) truncations: Truncations,
 }
@@ -157,6 +161,7 @@ impl Sessions {
             }),
             cache_recalls: CacheRecalls::default(),
             pending_writes: PendingWrites::default(),
+            delegation: Delegation::default(),
             options,
             caches,
             tags,
@@ -320,14 +325,21 @@ impl Sessions {
         node: NodeIndex,
         exchange: impl FnOnce(&Session) -> Result<SessionReply, Errno>,
     ) -> Result<SessionReply, Errno> {
-        self.pending_writes.finish();
+        self.finish_pending();
         self.send_heartbeat_if_due(node);
         let recalls = self.cache_recalls.count();
         let sent_at = self.options.system.now();
         let mut reply = exchange(self.session(node)?)?;
         reply.ttl = self.limit_ttl(node, reply.ttl, recalls);
         self.cache_directory_of(&reply, sent_at);
+        self.note_delegation(&reply, sent_at, recalls);
         Ok(reply)
+    }
+
+    /// Waits until all is done that programs take to be done, before a request that may depend on it.
+    fn finish_pending(&self) {
+        self.pending_writes.finish();
+        self.delegation.finish();
     }
 
     /// Before a request to `node`: keeps the session with node 0 alive, and its grant up to date.
@@ -386,7 +398,7 @@ impl Sessions {
         requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
-        self.pending_writes.finish();
+        self.finish_pending();
         let recalls = self.cache_recalls.count();
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {

@@ -10,4 +10,5 @@ mod frame;
 mod job_socket;
 mod listener;
 mod record;
+mod trailing;
 mod writeback;

@@ -18,6 +18,7 @@ impl Request {
             // It reads all data first.
             Request::Admin(request) => matches!(request, AdminRequest::ScrubInstance { .. }),
             Request::Session(_)
+            | Request::Delegated(_)
             | Request::Inode(_)
             | Request::Lock(_)
             | Request::Data(_)

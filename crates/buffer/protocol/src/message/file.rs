@@ -60,6 +60,9 @@ pub struct Attr {
     pub extended: bool,
 }
 
+/// Length of a directory for each of its entries, in bytes.
+pub const DIRECTORY_ENTRY_BYTES: u64 = 32;
+
 /// `size`, `blocks` and `mtime` of a file are determined by its data objects: query them with
 /// [`InodeRequest::StatObjects`] and pass the replies to [`merge_objects`](Attr::merge_objects).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ impl Request {
     pub fn inodes(&self) -> Vec<Ino> {
         match self {
             Request::Name(request) => request.inodes(),
+            Request::Delegated(delegated) => delegated.request.inodes(),
             Request::Inode(request) => request.inodes(),
             Request::File(FileRequest::Open { ino, .. }) => vec![*ino],
             // The operation is one on the inode to which the path leads.
@@ -68,7 +69,9 @@ impl Reply {
             }
             Reply::Referral { ino, .. } => vec![*ino],
             // The request has named the directory.
-            Reply::WithDirectory { reply, .. } => reply.reached_inodes(),
+            Reply::WithDirectory { reply, .. } | Reply::Delegating { reply, .. } => {
+                reply.reached_inodes()
+            }
             Reply::PathContinues { path, link } => [path.from].into_iter().chain(*link).collect(),
             Reply::Entries { entries, searchable: true, .. } => {
                 entries.iter().map(|entry| entry.ino).collect()

@@ -38,6 +38,9 @@ pub const MAX_LEASED_HANDLES: usize = 1024;
 pub const SESSION_LEASE_NS: u64 = 60_000_000_000;
 /// Most slots of a session.
 pub const MAX_SLOTS: u32 = 64;
+/// The slot on which storage nodes note the number of a session's [delegation](super::Delegated). No
+/// connection has it.
+pub const DELEGATION_SLOT: u32 = MAX_SLOTS;
 /// Most data connections of a session.
 pub const MAX_DATA_CONNECTIONS: u32 = 4096;
 /// The slot on which a session reopens its handles after a restart of the daemon, before it uses any

@@ -4,6 +4,7 @@
 //! most one request in flight, numbered 1, 2, 3, … by [`Call::seq`]. A daemon stores the reply to the
 //! last change of each slot durably, so that a retransmitted request is answered but not repeated.
 
+mod delegation;
 mod duration;
 pub(crate) mod file;
 mod inodes;
@@ -14,13 +15,15 @@ mod reply;
 mod request;
 mod session;
 
+pub use delegation::{DELEGATION_RECALL_NS, Delegated, Trailing};
 pub use file::{
-    ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DirEntry, FileKind, NewInode, OnExisting,
-    OpenMode, Provisional, SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
+    ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DIRECTORY_ENTRY_BYTES, DirEntry, FileKind,
+    NewInode, OnExisting, OpenMode, Provisional, SetAttr, SetTime, XattrMode, is_acl,
+    is_xattr_supported,
 };
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{
-    CACHE_LIFETIME_NS, EVENT_SLOT, MAX_ACL_BYTES, MAX_CLOSED_HANDLES, MAX_DATA,
+    CACHE_LIFETIME_NS, DELEGATION_SLOT, EVENT_SLOT, MAX_ACL_BYTES, MAX_CLOSED_HANDLES, MAX_DATA,
     MAX_DATA_CONNECTIONS, MAX_FENCED_HOSTS, MAX_HOST_NAME, MAX_INLINE_FILE_BYTES,
     MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, MAX_SLOTS,
     MAX_SYMLINK_TARGET, MAX_XATTR, PROBE_SLOT, PROTOCOL_VERSION, READ_LEASE_NS, RECOVERY_SLOT,

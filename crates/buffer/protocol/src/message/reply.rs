@@ -150,9 +150,22 @@ pub enum Reply {
         /// The attributes.
         directory: Attr,
     },
+    /// A reply with which the session gets or keeps its [delegation](super::Delegated), for as long as
+    /// the reply may be cached.
+    Delegating {
+        /// The reply.
+        reply: Box<Reply>,
+        /// The number of the delegation.
+        number: u64,
+    },
 }
 
 impl Reply {
+    /// The reply, with which the session has the delegation of this number.
+    pub fn delegating(self, number: u64) -> Reply {
+        Reply::Delegating { reply: Box::new(self), number }
+    }
+
     /// The reply with these tags, if there are any.
     pub fn with_tags(self, tags: Vec<(Ino, InodeTag)>) -> Reply {
         if tags.is_empty() { self } else { Reply::Tagged { reply: Box::new(self), tags } }

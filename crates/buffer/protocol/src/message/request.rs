@@ -1,8 +1,8 @@
 //! Requests to a storage daemon, by families.
 
 use super::{
-    Allocate, Attach, CreateMode, HostFence, InstanceSpec, NewInode, OnExisting, OpenMode,
-    PathRequest, SetAttr, XattrMode,
+    Allocate, Attach, CreateMode, Delegated, HostFence, InstanceSpec, NewInode, OnExisting,
+    OpenMode, PathRequest, SetAttr, XattrMode,
 };
 #[cfg(doc)]
 use super::{
@@ -59,6 +59,8 @@ pub enum Request {
     Path(Box<PathRequest>),
     /// A message between daemons. Has no reply: results are sent as messages, too.
     Peer(Box<PeerMessage>),
+    /// A change that the client has reported to a program as made.
+    Delegated(Box<Delegated>),
 }
 
 macro_rules! families {
@@ -79,6 +81,12 @@ families! {
     File(FileRequest);
     Lock(LockRequest);
     Data(DataRequest);
+}
+
+impl From<Delegated> for Request {
+    fn from(delegated: Delegated) -> Request {
+        Request::Delegated(Box::new(delegated))
+    }
 }
 
 /// Requests about sessions.

@@ -1,5 +1,6 @@
 //! Attaching a connection to a session.
 
+use super::Trailing;
 #[cfg(doc)]
 use super::{
     CACHE_LIFETIME_NS, CacheRecall, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS,
@@ -33,6 +34,8 @@ pub struct Attach {
     pub cache_checks_permissions: bool,
     /// The host of the client.
     pub client: ClientHost,
+    /// The client uses [delegations](super::Delegated).
+    pub delegates: Trailing<bool>,
 }
 
 /// The host of a client, as the client names it.

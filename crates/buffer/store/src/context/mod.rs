@@ -18,7 +18,7 @@ use crate::objects::Objects;
 use crate::state::{Event, Record, SlotResult, SlotUpdate};
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
-use forebay_protocol::{Call, Credentials, Errno, Reply, SessionId};
+use forebay_protocol::{Call, Credentials, Errno, Reply, SessionId, Timestamp};
 
 /// The outcome of a request that did not fail.
 #[derive(Debug)]
@@ -71,6 +71,8 @@ pub struct Requester {
     /// The connection and slot.
     pub origin: Origin,
     pub user: Credentials,
+    /// The time at which the client has reported the change to a program; `None`: it has not.
+    pub reported_at: Option<Timestamp>,
 }
 
 /// A keyed sequence of numbers that an outsider cannot predict.

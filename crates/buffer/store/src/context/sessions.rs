@@ -3,7 +3,7 @@
 use super::Traffic;
 use crate::driver::ConnId;
 use crate::state::{SessionState, SlotResult, SlotUpdate};
-use forebay_protocol::message::ClientHost;
+use forebay_protocol::message::{ClientHost, DELEGATION_SLOT, Delegated, NameRequest};
 use forebay_protocol::{Errno, InstanceId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -106,6 +106,26 @@ impl Session {
     pub fn completed(&self, slot: u32, seq: u64) -> Option<SlotResult> {
         let (done, result) = self.state.slots.get(&slot)?;
         (*done == seq).then_some(*result)
+    }
+
+    /// The number of the session's delegation; `None` if it gets none.
+    pub fn delegation(&self) -> Option<u64> {
+        self.state.delegation().filter(|_| self.caches && self.cache_checks_permissions)
+    }
+
+    /// Whether a change is carried out that the client has reported as made. `EKEYREVOKED`: another session
+    /// may have attached since.
+    pub fn check_delegation(&self, delegated: &Delegated) -> Result<(), Errno> {
+        if self.state.delegation().is_none() || !self.is_trusted {
+            return Err(Errno::EACCES);
+        }
+        match &delegated.request {
+            NameRequest::Unlink { .. } if self.state.delegation() == Some(delegated.number) => {
+                Ok(())
+            }
+            NameRequest::Unlink { .. } => Err(Errno::EKEYREVOKED),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
     }
 
     /// The connections of all slots.
@@ -244,6 +264,13 @@ impl Sessions {
             let done = (update.seq, update.result);
             session.state.slots.insert(update.slot, done);
         }
+    }
+
+    /// The record that the delegation of a session is revoked, if the session exists.
+    pub fn revoked_delegation(&self, session: SessionId) -> Option<SlotUpdate> {
+        let number = self.get(session).ok()?.state.delegation()?;
+        let (slot, seq) = (DELEGATION_SLOT, number + 1);
+        Some(SlotUpdate { session, slot, seq, result: SlotResult::Done })
     }
 
     /// Sessions without a connection since before `deadline_ns`.

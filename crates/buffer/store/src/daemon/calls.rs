@@ -219,7 +219,8 @@ impl EventLoop {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Path(_) => true,
+            | Request::Path(_)
+            | Request::Delegated(_) => true,
         }
     }
 

@@ -144,6 +144,7 @@ pub fn charged_bytes(request: &Request) -> Option<u64> {
     match request {
         Request::Session(_) | Request::Admin(_) | Request::Peer(_) => None,
         Request::Name(request) => Some(put_bytes(request)),
+        Request::Delegated(delegated) => Some(put_bytes(&delegated.request)),
         Request::Path(path) => match &path.operation {
             PathOperation::Name(request) => Some(put_bytes(request)),
             PathOperation::Inode(_) | PathOperation::File(_) => Some(0),
@@ -175,7 +176,9 @@ pub fn is_urgent(request: &Request) -> bool {
 pub fn read_bytes(reply: &Reply) -> Option<u64> {
     match reply {
         Reply::FileContents { data, .. } => Some(data.len() as u64),
-        Reply::Tagged { reply, .. } | Reply::WithDirectory { reply, .. } => read_bytes(reply),
+        Reply::Tagged { reply, .. }
+        | Reply::WithDirectory { reply, .. }
+        | Reply::Delegating { reply, .. } => read_bytes(reply),
         _ => None,
     }
 }

@@ -43,6 +43,7 @@ request_kinds! {
     CreateUnnamed: Request::Name(NameRequest::CreateUnnamed { .. }) => "create_unnamed",
     PutFile: Request::Name(NameRequest::PutFile { .. }) => "put_file",
     Unlink: Request::Name(NameRequest::Unlink { .. }) => "unlink",
+    Delegated: Request::Delegated(_) => "delegated",
     RmDir: Request::Name(NameRequest::RmDir { .. }) => "rmdir",
     Rename: Request::Name(NameRequest::Rename { .. }) => "rename",
     Link: Request::Name(NameRequest::Link { .. }) => "link",

@@ -19,7 +19,7 @@ pub use put::PlannedPut;
 pub use step::{TxLock, lock_for_step};
 
 use forebay_policy::layout::Layout;
-use forebay_protocol::message::Provisional;
+use forebay_protocol::message::{DIRECTORY_ENTRY_BYTES, Provisional};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Attr, FileKind, Ino, NodeIndex, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -299,7 +299,7 @@ impl Inode {
         let (size, rdev) = match &self.body {
             Body::File => (0, 0),
             Body::Striped(length) => (length.size, 0),
-            Body::Dir(dir) => (dir.len() as u64 * 32, 0),
+            Body::Dir(dir) => (dir.len() as u64 * DIRECTORY_ENTRY_BYTES, 0),
             Body::Symlink(target) => (target.len() as u64, 0),
             Body::Special(_, rdev) => (0, *rdev),
         };

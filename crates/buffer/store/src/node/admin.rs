@@ -44,7 +44,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::Lock(_)
             | Request::Data(_)
             | Request::Path(_)
-            | Request::Peer(_) => return Err(Errno::EOPNOTSUPP),
+            | Request::Peer(_)
+            | Request::Delegated(_) => return Err(Errno::EOPNOTSUPP),
         };
         match request {
             AdminRequest::ListInstances => {

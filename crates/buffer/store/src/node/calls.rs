@@ -44,7 +44,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Path(_) => self.call_of_session(conn, call),
+            | Request::Path(_)
+            | Request::Delegated(_) => self.call_of_session(conn, call),
         }
     }
 
@@ -85,6 +86,7 @@ impl<O: Objects + Clone> Node<O> {
         };
         let completed = session.completed(slot, call.seq);
         let user = || credentials(&connection.peer, call.caller.as_ref());
+        let mut reported_at = None;
         // A path is resolved again when the call is retried.
         let target = match &call.request {
             // For the repetition of a reply, only the operation matters.
@@ -101,6 +103,13 @@ impl<O: Objects + Clone> Node<O> {
                     Resolved::Elsewhere(reply) => return Ok(Outcome::Reply(reply)),
                     Resolved::Locked => return self.park(instance, conn, call),
                 }
+            }
+            Request::Delegated(delegated) => {
+                if completed.is_none() {
+                    session.check_delegation(delegated)?;
+                }
+                reported_at = Some(delegated.now);
+                Some(Request::Name(delegated.request.clone()))
             }
             Request::Session(_)
             | Request::Admin(_)
@@ -169,7 +178,7 @@ impl<O: Objects + Clone> Node<O> {
         let to_repeat = may_wait.then(|| call.clone());
         let restores_writer = origin.slot == RECOVERY_SLOT
             && matches!(&call.request, Request::File(FileRequest::Open { open, .. }) if open.write);
-        let result = volume.call(&mut self.context, Requester { origin, user }, call);
+        let result = volume.call(&mut self.context, Requester { origin, user, reported_at }, call);
         if restores_writer && result.is_err() {
             volume.writer_lost();
         }
@@ -216,6 +225,8 @@ impl<O: Objects + Clone> Node<O> {
             Request::Name(request) => request,
             // The path may lead through any directory.
             Request::Path(_) => return false,
+            // Under a delegation users are checked by the cache.
+            Request::Delegated(_) => return true,
             Request::Session(_)
             | Request::Admin(_)
             | Request::Inode(_)
@@ -275,10 +286,15 @@ impl<O: Objects + Clone> Node<O> {
                 && (*to, *call) == (conn, seq)
             {
                 *cacheable = volume.grant_cache_lease(&self.context, session, changes, reply);
-                let directory =
-                    directory.filter(|_| *cacheable && !matches!(reply, Reply::Failed(_)));
+                let is_made = *cacheable && !matches!(reply, Reply::Failed(_));
+                let number =
+                    (is_made && changes).then(|| volume.delegate(&self.context, session)).flatten();
+                let directory = directory.filter(|_| is_made);
                 if let Some(Ok(attr)) = directory.map(|directory| volume.attr(directory)) {
                     *reply = std::mem::replace(reply, Reply::Done).with_directory(attr);
+                }
+                if let Some(number) = number {
+                    *reply = std::mem::replace(reply, Reply::Done).delegating(number);
                 }
                 break;
             }

@@ -100,6 +100,7 @@ impl<O: Objects + Clone> Node<O> {
             volume.connection_closed(id, *conn);
         }
         volume.close_data_handles(&mut self.context, id);
+        volume.end_delegation(id);
     }
 }
 

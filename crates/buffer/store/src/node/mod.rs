@@ -86,9 +86,10 @@ impl<O: Objects + Clone> Node<O> {
             volume.account_memory(&mut memory);
             volumes.insert(id, volume);
         }
-        for (session, instance) in state.sessions.iter().map(|(id, state)| (*id, state.instance)) {
-            if let Some(volume) = instance.and_then(|id| volumes.get_mut(&id)) {
-                volume.restore_session(session, now.steady_ns);
+        for (session, state) in &state.sessions {
+            if let Some(volume) = state.instance.and_then(|id| volumes.get_mut(&id)) {
+                let may_be_delegated = state.delegation().is_some();
+                volume.restore_session(*session, now.steady_ns, may_be_delegated);
             }
         }
         let mut secrets = Secrets::new(seed, epoch);

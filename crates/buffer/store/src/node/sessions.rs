@@ -11,7 +11,7 @@ use forebay_protocol::message::{
     Attach, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
 };
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
+use forebay_protocol::{Errno, Reply, SessionId};
 
 impl<O: Objects + Clone> Node<O> {
     /// The first request on a connection: it begins or joins a session.
@@ -43,7 +43,7 @@ impl<O: Objects + Clone> Node<O> {
         }
         let id = match attach.token {
             Some(token) => self.check_token(token, &peer)?,
-            None => self.begin_session(attach.instance, &peer)?,
+            None => self.begin_session(attach, &peer)?,
         };
         self.connections.get_mut(conn)?.session = Some((id, attach.slot));
         let session = self.context.sessions.get_mut(id)?;
@@ -93,11 +93,8 @@ impl<O: Objects + Clone> Node<O> {
         Ok(token.session)
     }
 
-    fn begin_session(
-        &mut self,
-        instance: Option<InstanceId>,
-        peer: &PeerIdentity,
-    ) -> Result<SessionId, Errno> {
+    fn begin_session(&mut self, attach: &Attach, peer: &PeerIdentity) -> Result<SessionId, Errno> {
+        let instance = attach.instance;
         match instance {
             None if !peer.trusted => return Err(Errno::EACCES),
             None => {}
@@ -126,12 +123,21 @@ impl<O: Objects + Clone> Node<O> {
             }
         }
         let id = sessions.next_id();
-        let state = SessionState {
+        let mut state = SessionState {
             secret: self.context.secrets.next(),
             uid: peer.uid,
             instance,
             slots: Default::default(),
         };
+        // Programs on this host use the same clock.
+        let is_near = peer.trusted && peer.may_hold_descriptors();
+        let is_single = volume.as_ref().is_some_and(|volume| !volume.is_striped());
+        if attach.delegates.0 && is_near && is_single {
+            state.permit_delegation(id);
+        }
+        if let Some(volume) = &mut volume {
+            volume.revoke_delegations(&mut self.context);
+        }
         let now_ns = self.context.now.steady_ns;
         self.context.sessions.insert(id, state.clone(), now_ns);
         self.context.memory.replace(0, SESSION_BYTES);

@@ -68,6 +68,11 @@ impl Events {
         self.sessions.entry(session).or_default().recalled.insert(leased, id);
     }
 
+    /// A session from before this start obeyed recalls of its lease on names and attributes.
+    pub fn restore_obedience(&mut self, session: SessionId) {
+        self.sessions.entry(session).or_default().obeys_cache_recalls = true;
+    }
+
     /// The lease of a session on names and attributes is recalled.
     pub fn add_cache_recall(&mut self, session: SessionId, id: LeaseId) {
         let events = self.sessions.entry(session).or_default();

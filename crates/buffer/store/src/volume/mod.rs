@@ -153,12 +153,16 @@ impl<O: Objects> Volume<O> {
     }
 
     /// A session from before this start is attached; its client may be caching.
-    pub fn restore_session(&mut self, session: SessionId, now_ns: u64) {
+    pub fn restore_session(&mut self, session: SessionId, now_ns: u64, may_be_delegated: bool) {
         self.handles.attach(session);
         if self.state.leased {
             self.leases = ReadLeases::forgotten(now_ns);
         }
         self.cache_leases.extend(session, now_ns);
+        if may_be_delegated {
+            self.cache_leases.delegate(session);
+            self.events.restore_obedience(session);
+        }
     }
 
     pub fn id(&self) -> InstanceId {
@@ -223,6 +227,7 @@ impl<O: Objects> Volume<O> {
     pub fn detach(&mut self, node: &mut Context<O>, session: SessionId) {
         self.close_all(node, session);
         self.end_events(node, session);
+        self.cache_leases.end_delegation(session);
         self.handles.detach(session);
         self.locks.detach(session);
     }

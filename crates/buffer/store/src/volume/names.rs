@@ -7,7 +7,7 @@ use crate::namespace::Change;
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_protocol::message::{CreateMode, NewInode, OnExisting, XattrMode};
-use forebay_protocol::{Errno, FileKind, Ino, Reply};
+use forebay_protocol::{Errno, FileKind, Ino, Reply, Timestamp};
 
 impl<O: Objects> Volume<O> {
     pub fn lookup(&self, requester: &Requester, parent: Ino, name: &[u8]) -> Handled<O> {
@@ -62,12 +62,22 @@ impl<O: Objects> Volume<O> {
         dir: bool,
     ) -> Handled<O> {
         node.require_log_space(LogSpace::ReserveOnly)?;
+        let now = self.time_of_entry(node, requester, parent);
         let (names, user) = (self.names(), &requester.user);
-        let change = names.plan_remove(user, parent, name, dir, node.now.wall)?;
+        let change = names.plan_remove(user, parent, name, dir, now)?;
         let ino = names.lookup(user, parent, name)?;
         self.log_change(node, &requester.origin, change, SlotResult::Done);
         self.drop_if_unused(node, ino);
         Ok(Outcome::Reply(Reply::Done))
+    }
+
+    /// The time of a change of an entry. Changes under a delegation may arrive in another order than the
+    /// client has reported them.
+    fn time_of_entry(&self, node: &Context<O>, requester: &Requester, parent: Ino) -> Timestamp {
+        let Some(reported) = requester.reported_at else {
+            return node.now.wall;
+        };
+        self.names().get(parent).map_or(reported, |parent| parent.ctime.max(reported))
     }
 
     pub fn rename(

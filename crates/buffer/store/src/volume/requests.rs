@@ -86,7 +86,8 @@ impl<O: Objects> Volume<O> {
             | Request::Admin(_)
             | Request::Data(_)
             | Request::Path(_)
-            | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
+            | Request::Peer(_)
+            | Request::Delegated(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 

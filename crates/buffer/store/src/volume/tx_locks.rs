@@ -94,7 +94,8 @@ impl TxLocks {
             | Request::Admin(_)
             | Request::Data(_)
             | Request::Path(_)
-            | Request::Peer(_) => false,
+            | Request::Peer(_)
+            | Request::Delegated(_) => false,
         }
     }
 

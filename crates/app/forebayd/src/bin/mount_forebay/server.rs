@@ -79,6 +79,9 @@ fn mount_source(
             passthrough: options.passthrough,
             kernel_permissions: options.kernel_permissions,
             read_only: options.read_only,
+            synchronous: options
+                .kernel_flags
+                .intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC),
             name: source.to_owned(),
             ..defaults
         },

@@ -162,7 +162,8 @@ impl DataConnection<'_> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Path(_)
-            | Request::Peer(_) => Err(Errno::EOPNOTSUPP),
+            | Request::Peer(_)
+            | Request::Delegated(_) => Err(Errno::EOPNOTSUPP),
         };
         self.reply(call.seq, &outcome.unwrap_or_else(Reply::Failed))
     }

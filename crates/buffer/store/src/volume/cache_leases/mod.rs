@@ -19,7 +19,7 @@ mod requests;
 
 pub use requests::changes;
 
-use forebay_protocol::message::CACHE_LIFETIME_NS;
+use forebay_protocol::message::{CACHE_LIFETIME_NS, DELEGATION_RECALL_NS};
 use forebay_protocol::{LeaseId, SessionId};
 use std::collections::BTreeMap;
 
@@ -37,6 +37,8 @@ struct CacheLease {
     denied_until_ns: u64,
     /// The recall that the client has not answered.
     recall: Option<LeaseId>,
+    /// The session has a [delegation](forebay_protocol::message::Delegated) that it has not returned.
+    is_delegated: bool,
 }
 
 /// The leases for whose end a request waits.
@@ -83,7 +85,9 @@ impl CacheLeases {
 
     /// Forget the leases whose time has passed, also those of sessions that are over.
     pub fn forget_expired(&mut self, now_ns: u64) {
-        self.sessions.retain(|_, lease| now_ns < lease.until_ns.max(lease.denied_until_ns));
+        self.sessions.retain(|_, lease| {
+            lease.is_delegated || now_ns < lease.until_ns.max(lease.denied_until_ns)
+        });
     }
 
     /// The leases of other sessions than `changer`, which are to be recalled.
@@ -115,6 +119,50 @@ impl CacheLeases {
         self.waits_until_ns = self.waits_until_ns.max(until_ns);
     }
 
+    /// A session gets a delegation with its lease, or may have got it before this start.
+    pub fn delegate(&mut self, session: SessionId) {
+        self.sessions.entry(session).or_default().is_delegated = true;
+    }
+
+    /// Recalls all delegations, with the leases. `None`: all were returned, or not in time.
+    pub fn recall_delegations(
+        &mut self,
+        now_ns: u64,
+        mut new_id: impl FnMut() -> LeaseId,
+    ) -> Option<CacheConflict> {
+        let mut conflict = CacheConflict { until_ns: 0, recalls: Vec::new() };
+        for (session, lease) in self.sessions.iter_mut().filter(|(_, lease)| lease.is_delegated) {
+            if lease.recall.is_none() {
+                let id = new_id();
+                lease.recall = Some(id);
+                lease.denied_until_ns = now_ns.saturating_add(DENIAL_NS);
+                lease.until_ns = lease.until_ns.max(now_ns.saturating_add(DELEGATION_RECALL_NS));
+                conflict.recalls.push((*session, id));
+            }
+            if now_ns < lease.until_ns {
+                conflict.until_ns = conflict.until_ns.max(lease.until_ns);
+            }
+        }
+        (conflict.until_ns > 0).then_some(conflict)
+    }
+
+    /// The sessions that have not returned their delegations, which end.
+    pub fn take_delegations(&mut self) -> Vec<SessionId> {
+        let delegated = self.sessions.iter_mut().filter(|(_, lease)| lease.is_delegated);
+        let take = |(session, lease): (&SessionId, &mut CacheLease)| {
+            lease.is_delegated = false;
+            *session
+        };
+        delegated.map(take).collect()
+    }
+
+    /// A session is over, and with it its delegation.
+    pub fn end_delegation(&mut self, session: SessionId) {
+        if let Some(lease) = self.sessions.get_mut(&session) {
+            lease.is_delegated = false;
+        }
+    }
+
     /// A client wants to attach although another one has a lease: none is granted while it retries.
     pub fn deny_all(&mut self, now_ns: u64) {
         self.denied_until_ns = now_ns.saturating_add(RETRY_TIMEOUT_NS);
@@ -127,7 +175,7 @@ impl CacheLeases {
         };
         let is_pending = lease.recall == Some(id);
         if is_pending {
-            (lease.until_ns, lease.recall) = (0, None);
+            (lease.until_ns, lease.recall, lease.is_delegated) = (0, None, false);
             if self.sessions.values().all(|lease| lease.recall.is_none()) {
                 self.waits_until_ns = 0;
             }

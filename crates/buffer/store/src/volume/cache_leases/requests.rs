@@ -3,7 +3,7 @@
 use super::CacheConflict;
 use crate::context::{Context, Origin};
 use crate::objects::Objects;
-use crate::state::SlotResult;
+use crate::state::{SlotResult, VolumeEvent};
 use crate::volume::Volume;
 use forebay_protocol::message::{FileRequest, PathOperation, RECOVERY_SLOT};
 use forebay_protocol::{Attr, Errno, LeaseId, Reply, Request, SessionId};
@@ -96,17 +96,33 @@ impl<O: Objects> Volume<O> {
         let secrets = &mut node.secrets;
         let new_id = || LeaseId(secrets.next());
         let conflict = self.cache_leases.recall(changer, node.now.steady_ns, new_id)?;
+        Some(self.send_recalls(node, conflict))
+    }
+
+    fn send_recalls(&mut self, node: &mut Context<O>, conflict: CacheConflict) -> u64 {
         let CacheConflict { until_ns, recalls } = conflict;
         for (session, id) in recalls {
             self.events.add_cache_recall(session, id);
             self.notify(node, session);
         }
-        Some(until_ns)
+        until_ns
+    }
+
+    /// Whether any delegation may still be returned.
+    fn recall_delegations(&mut self, node: &mut Context<O>) -> bool {
+        let secrets = &mut node.secrets;
+        let new_id = || LeaseId(secrets.next());
+        let conflict = self.cache_leases.recall_delegations(node.now.steady_ns, new_id);
+        let until_ns = conflict.map(|conflict| self.send_recalls(node, conflict));
+        until_ns.inspect(|until_ns| self.cache_leases.hold_until(*until_ns)).is_some()
     }
 
     /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes may
-    /// be caching.
+    /// be caching, or on one node have a delegation.
     pub fn check_attach(&mut self, node: &mut Context<O>) -> Result<(), Errno> {
+        if self.recall_delegations(node) {
+            return Err(Errno::EAGAIN);
+        }
         // Clients attach to node 0 first, which has seen to it.
         let is_first_node = self.state().spec.placement.node.0 == 0;
         if !self.is_striped() || !is_first_node || self.session_count() == 0 {
@@ -117,6 +133,40 @@ impl<O: Objects> Volume<O> {
             return Err(Errno::EAGAIN);
         }
         Ok(())
+    }
+
+    /// Give a session a delegation with the reply to a change, which may be cached because it is the only
+    /// one. Returns the number of the delegation.
+    pub fn delegate(&mut self, node: &Context<O>, session: SessionId) -> Option<u64> {
+        let number = node.sessions.get(session).ok()?.delegation()?;
+        // Without delay, so that others that attach do not wait.
+        if self.session_count() > 1 || self.is_striped() || !self.events.is_recallable(session) {
+            return None;
+        }
+        self.cache_leases.delegate(session);
+        Some(number)
+    }
+
+    /// No request of a session is carried out any more.
+    pub fn end_delegation(&mut self, session: SessionId) {
+        self.cache_leases.end_delegation(session);
+    }
+
+    /// Revoke the delegations that were recalled and not returned in time: another session begins.
+    pub fn revoke_delegations(&mut self, node: &mut Context<O>) {
+        for session in self.cache_leases.take_delegations() {
+            let Some(update) = node.sessions.revoked_delegation(session) else {
+                continue;
+            };
+            tracing::warn!(
+                session = session.0,
+                "a client has not answered the recall of its delegation: changes that it has reported \
+                 to programs and not sent yet are refused"
+            );
+            // A record without a change: only the number matters.
+            let event = VolumeEvent::Leased(self.state.leased);
+            self.log(node, event, Some(update));
+        }
     }
 
     /// A session has dropped what it cached when a recall arrived.
@@ -150,6 +200,7 @@ pub fn changes(request: &Request) -> bool {
             PathOperation::Inode(request) => request.is_change(),
             PathOperation::File(request) => opens_for_change(request),
         },
+        Request::Delegated(delegated) => delegated.request.is_change(),
         Request::Session(_)
         | Request::Admin(_)
         | Request::Lock(_)

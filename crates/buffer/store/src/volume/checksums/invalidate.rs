@@ -33,7 +33,8 @@ impl<O: Objects> Volume<O> {
             | Request::Admin(_)
             | Request::Data(_)
             | Request::Path(_)
-            | Request::Peer(_) => return None,
+            | Request::Peer(_)
+            | Request::Delegated(_) => return None,
         };
         let object = self.object(ino);
         (self.space.has_object(ino) && self.objects.has_durable_checksums(object)).then_some(ino)
