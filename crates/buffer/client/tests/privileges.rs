@@ -74,6 +74,29 @@ fn change_of_contents_by_a_stranger_clears_set_id_bits_at_once() {
     });
 }
 
+/// A file system that truncates with the open reports no attributes then.
+#[test]
+fn truncating_open_by_a_stranger_clears_set_id_bits_at_once() {
+    on_all(|dir| {
+        wait_until_attributes_are_cached();
+        let path = dir.join("program");
+        let truncate = || OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        for (before, after) in [(0o6777, 0o777), (0o4777, 0o777), (0o6767, 0o767)] {
+            fs::write(&path, vec![7; 100_000]).unwrap();
+            set_mode(&path, before);
+            assert_eq!(mode(&path), before);
+            as_user(1000, 1000, || {
+                let _open = truncate();
+                assert_eq!(mode(&path), after, "open for a file of mode {before:o}");
+            });
+            assert_eq!(mode(&path), after, "a file of mode {before:o}");
+            set_mode(&path, before);
+            drop(truncate());
+            assert_eq!(mode(&path), before, "by root");
+        }
+    });
+}
+
 /// The kernel has the file system do that where it writes, and requests it itself elsewhere.
 #[test]
 fn change_of_contents_by_anybody_removes_the_capabilities_of_a_program() {

@@ -45,6 +45,11 @@ impl MountedFs {
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
+        // Without privileges the truncation clears set-id bits. The kernel drops size and times from its
+        // cache, but not the mode.
+        if opened.is_ok() && flags & libc::O_TRUNC != 0 && request.uid() != 0 {
+            self.kernel_cache.entries.invalidate_attributes(convert::ino(ino));
+        }
         let executes = flags & convert::FMODE_EXEC != 0;
         let added = opened.and_then(|opened| {
             self.add_open(&opened, (executes, change), |descriptor| reply.register(descriptor))
