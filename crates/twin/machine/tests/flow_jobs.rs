@@ -156,7 +156,7 @@ fn limited_job_gets_its_rate_and_leaves_the_rest() {
 #[test]
 fn job_alone_has_the_rate_of_a_single_test() {
     for (line, percent) in [
-        ("-w -r -F -t 512k -b 16m", 0.5),
+        ("-w -r -F -t 512k -b 16m", 2.0),
         ("-w -r -t 256k -b 16m", 2.0),
         ("-w -r -F -t 512k -b 16g", 2.0),
     ] {
