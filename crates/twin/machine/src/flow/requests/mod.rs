@@ -26,8 +26,10 @@ use rustc_hash::FxHashMap;
 
 /// Calls of a process from which on the first one is left out.
 const MOST_CALLS: u64 = 64;
-/// Requests that are simulated at most.
-const MOST_REQUESTS: u64 = 1 << 14;
+/// Requests of a phase that are simulated at most.
+const MOST_REQUESTS: u64 = 1 << 15;
+/// Requests of the first calls of a longer phase that are simulated at most.
+const MOST_OF_FIRST_CALLS: u64 = 1 << 14;
 /// Times of messages are rounded up to this part of a call alone.
 const RESOLUTION: f64 = 1024.0;
 /// Below this share of waits for others in the time of a process's calls it is their limit itself, as with packets.
@@ -68,7 +70,7 @@ fn requests_of_first_calls(job: &IoJob) -> u64 {
 }
 
 /// Whether all requests of a phase are simulated. Calls of a process without others take the time of a call alone.
-fn all_are_simulated(job: &IoJob) -> bool {
+pub(crate) fn all_are_simulated(job: &IoJob) -> bool {
     let calls = job.pattern.transfers_per_rank();
     job.tasks() > 1 && requests_of_first_calls(job).saturating_mul(calls) <= MOST_REQUESTS
 }
@@ -76,7 +78,7 @@ fn all_are_simulated(job: &IoJob) -> bool {
 /// Whether calls of a job's phases are simulated, so that the order of the processes' opens matters.
 pub(super) fn are_simulated(job: &IoJob) -> bool {
     let is_short = job.tasks() > 1 && job.pattern.transfers_per_rank() <= MOST_CALLS;
-    all_are_simulated(job) || is_short && requests_of_first_calls(job) <= MOST_REQUESTS
+    all_are_simulated(job) || is_short && requests_of_first_calls(job) <= MOST_OF_FIRST_CALLS
 }
 
 /// The calls of all processes, if there are few requests; `starts` has the time and the rank of each, in the order of
@@ -134,7 +136,7 @@ pub(super) fn delay_of_first_calls(
     if job.tasks() == 1 || job.pattern.transfers_per_rank() > MOST_CALLS {
         return 0;
     }
-    let longest = if requests_of_first_calls(job) <= MOST_REQUESTS {
+    let longest = if requests_of_first_calls(job) <= MOST_OF_FIRST_CALLS {
         let all = simulate((job, runs), starts, (lone[0], 1));
         all.iter().flat_map(|calls| calls.ends.last()).copied().max().unwrap_or(0) as f64
     } else {

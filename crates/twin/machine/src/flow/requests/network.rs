@@ -124,8 +124,7 @@ impl<'a> Network<'a> {
         network.links.transport.set_resolution(resolution);
         network.between.add_groups(&mut network.links);
         let mut of_client: FxHashMap<u32, f64> = FxHashMap::default();
-        for number in 0..requests.len() {
-            let request = &requests[number];
+        for (number, request) in requests.iter().enumerate() {
             let (from, to) = network.ends(number);
             let links = &mut network.links;
             let mut link = |of: u32| {
@@ -139,8 +138,8 @@ impl<'a> Network<'a> {
         }
         // Adaptive routing finds the demand of all messages, at the rate of the clients' links.
         let seconds = of_client.values().copied().fold(f64::MIN_POSITIVE, f64::max);
-        for number in 0..requests.len() {
-            let (ends, bytes) = (network.ends(number), requests[number].extent.bytes as f64);
+        for (number, request) in requests.iter().enumerate() {
+            let (ends, bytes) = (network.ends(number), request.extent.bytes as f64);
             let keys = network.between.direct_links(ends.0, ends.1, DRAWS);
             for &key in &keys {
                 let link = network.between.direct_link(key, &mut network.links);
