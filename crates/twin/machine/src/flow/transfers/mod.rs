@@ -85,6 +85,8 @@ pub(super) struct PhaseTransfers<'a> {
     by_requests: bool,
     /// Duration of a transfer alone by the node's index in the job, ps.
     lone: Vec<f64>,
+    /// Time that its transfers take, as a multiple of that by rates ([`PhaseTransfers::scale_times`]).
+    scale: f64,
     /// Weight of the flows of its processes.
     weight: f64,
     /// Next transfer of each process, and the one after the last.
@@ -128,6 +130,7 @@ impl<'a> PhaseTransfers<'a> {
             runs,
             links,
             lone,
+            scale: 1.0,
             weight,
             next: vec![0; tasks],
             last: job.pattern.transfers_per_rank(),
@@ -156,6 +159,13 @@ impl<'a> PhaseTransfers<'a> {
     /// job without others.
     pub fn simulate_requests(&mut self) {
         self.by_requests = true;
+    }
+
+    /// Lets all transfers take this multiple of the time by rates, at the process itself and at each resource: for a
+    /// phase that takes it alone, request by request, and is beside others with rates.
+    pub fn scale_times(&mut self, scale: f64) {
+        assert!(scale.is_finite() && scale > 0.0, "a multiple of a time: {scale}");
+        self.scale = scale;
     }
 
     /// Simulates the phase; `starts` has the time of each process's first transfer, ps. `goes_on` gets
@@ -370,7 +380,7 @@ impl<'a> PhaseTransfers<'a> {
     fn rate_alone(&self, node: u32, run: &Run, waited: f64) -> f64 {
         // The last transfer of a block may be shorter.
         let transfers = run.bytes as f64 / self.job.pattern.transfer_bytes() as f64;
-        let time = self.lone[node as usize] * transfers + waited;
+        let time = (self.lone[node as usize] * transfers + waited) * self.scale;
         run.bytes as f64 * PS_PER_SECOND as f64 / time
     }
 }

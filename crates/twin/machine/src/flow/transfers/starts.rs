@@ -43,6 +43,7 @@ impl PhaseTransfers<'_> {
                 let of_phase = (self.job, &self.runs);
                 let links = (&self.links, self.lone.as_slice());
                 let delay = delay_of_first_calls(of_phase, &order, links, fabric);
+                let delay = (delay as f64 * self.scale) as u64;
                 PhaseCalls { delay, of_ranks: Vec::new() }
             }
             None => PhaseCalls::default(),
@@ -82,7 +83,7 @@ impl PhaseTransfers<'_> {
         // It does not end before its last request is on disk.
         let last = callbacks.iter().max_by_key(|callbacks| callbacks.until);
         let left = last.map_or(0, |last| last.until).saturating_sub(fabric.now()) as f64;
-        let at_objects = run.bytes as f64 * PS_PER_SECOND as f64 / left.max(1.0);
+        let at_objects = run.bytes as f64 * PS_PER_SECOND as f64 / (left.max(1.0) * self.scale);
         let alone = self.rate_alone(node, &run, waited);
         let (cap, capped_by) = match self.calls.of_ranks.get(rank as usize) {
             Some(calls) => {
@@ -96,6 +97,7 @@ impl PhaseTransfers<'_> {
                 (alone.min(at_objects), capped_by)
             }
         };
+        path.iter_mut().for_each(|(_, share)| *share *= self.scale);
         let (path, counted) = match self.calls.of_ranks.is_empty() {
             true => (path, Path::new()),
             false => (Path::new(), path),
@@ -105,7 +107,9 @@ impl PhaseTransfers<'_> {
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
         for (at, (key, _)) in run.objects.iter().enumerate().take(waits.len()) {
             let callbacks = callbacks.get(at).copied();
-            self.add_writer(*key, Writer { flow, node, cap, transfer, callbacks }, fabric);
+            let scale = self.scale;
+            let writer = Writer { flow, node, cap, transfer, scale, callbacks };
+            self.add_writer(*key, writer, fabric);
         }
         fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
         let is_first = self.result.ranks[rank as usize].transfers == 0;
