@@ -120,9 +120,14 @@ impl Transport {
         self.active
     }
 
-    /// Bytes that the flows that have ended have carried over a link.
+    /// Bytes that have crossed a link with flows that have ended, and those counted.
     pub fn carried(&self, link: LinkId) -> f64 {
         self.carried[link.index()]
+    }
+
+    /// Counts bytes that have crossed a link in another way than by flows.
+    pub fn count_carried(&mut self, link: LinkId, bytes: f64) {
+        self.carried[link.index()] += bytes;
     }
 
     /// Brings the rates up to date with all changes.

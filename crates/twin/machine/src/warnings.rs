@@ -2,6 +2,7 @@
 
 use crate::flow::{burst_of, few_wide_calls};
 use crate::io::{IoJob, PhaseCounts};
+use crate::results::Limit;
 use crate::steady::{State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use forebay_machine_file::machine::Network;
@@ -69,8 +70,17 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     warnings
 }
 
-/// Warnings about a phase that was simulated with flows.
-pub(crate) fn of_flows(job: &IoJob, access: Access) -> Vec<String> {
+/// Part of its rate at which a link between groups carries the bytes of flows, from which on packets are said to wait
+/// for it. The one phase of the test set with a difference above 20% has 0.95: *settled in view*.
+const NEARLY_FULL: f64 = 0.9;
+
+/// Warnings about a phase that was simulated with flows, with the evidence for its limit. `by_requests`: all its
+/// requests were.
+pub(crate) fn of_flows(
+    job: &IoJob,
+    access: Access,
+    (limit, by_requests): (&Limit, bool),
+) -> Vec<String> {
     let mut warnings = job.network.warnings();
     let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
     let of_object = make.stripe.0.min(make.substripe.0);
@@ -93,10 +103,20 @@ pub(crate) fn of_flows(job: &IoJob, access: Access) -> Vec<String> {
             burst.load * 100.0
         ));
     }
+    let between = limit.evidence.iter().find(|found| found.resource == "global-link");
+    if let Some(link) = between.filter(|link| !by_requests && link.peak_utilisation >= NEARLY_FULL)
+    {
+        warnings.push(format!(
+            "{} carries {:.0}% of what it can: with packets others wait behind those that wait for it, with flows they \
+             do not, and rates were up to 22% too high: use --fidelity packet",
+            link.busiest,
+            link.peak_utilisation * 100.0
+        ));
+    }
     if let Some(wide) = few_wide_calls(job, access) {
         warnings.push(format!(
             "{} of each process with requests at {} servers at once: the {access} phase ends with the last of them, \
-             and flows have some orders and waits of single requests wrong, so that rates were up to 30% too high: use \
+             and flows have some orders and waits of single requests wrong, so that rates were up to 40% too high: use \
              --fidelity packet, or larger blocks (-b)",
             counted(wide.calls, "call"),
             wide.servers,

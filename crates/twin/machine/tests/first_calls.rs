@@ -58,6 +58,22 @@ fn requests_of_one_call_wait_at_each_server_for_those_of_all_other_processes() {
     assert!(flows.operation_seconds.max > 1.1 * flows.operation_seconds.min);
 }
 
+/// Where the servers decide, phases with few requests have the times of the packets: the servers are the same.
+#[test]
+fn phases_with_few_requests_are_as_with_packets() {
+    for (nodes, line) in [
+        (9, "-F -w -t 4m -b 8m"),
+        (9, "-w -t 4m -b 8m"),
+        (13, "-F -r -t 256k -b 2m"),
+        (13, "-r -t 4m -b 8m"),
+    ] {
+        let [flows, packets] =
+            [Fidelity::Flow, Fidelity::Packet].map(|how| phase(&toy(), (nodes, None), how, line));
+        assert_close(flows.gbps, packets.gbps, 4.0);
+        assert_eq!(flows.bytes, packets.bytes);
+    }
+}
+
 /// A call of 8 MiB has 16 requests, of which 8 are under way together: a request takes a thread for half of the time
 /// of a call, and 16 threads carry twice what they would if it took one for the whole call. So flash limits: 512 KiB
 /// in 136.1 us.

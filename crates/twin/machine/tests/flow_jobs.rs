@@ -151,13 +151,12 @@ fn limited_job_gets_its_rate_and_leaves_the_rest() {
 }
 
 /// A job in the simulation of several jobs has the time that it has as the only one, whether all its transfers
-/// are simulated or not: by `sim ior`, whose flows are the same for phases of a few thousand runs. The requests of
-/// first calls begin in the order of the ranks there, not in that of the opens.
+/// are simulated or not: by `sim ior`, which simulates phases with few requests one by one.
 #[test]
 fn job_alone_has_the_rate_of_a_single_test() {
     for (line, percent) in [
         ("-w -r -F -t 512k -b 16m", 0.5),
-        ("-w -r -t 256k -b 16m", 2.0),
+        ("-w -r -t 256k -b 16m", 0.5),
         ("-w -r -F -t 512k -b 16g", 2.0),
     ] {
         let jobs = [io("a", (12, 2), line, 4), io("b", (2, 1), "-w -F -t 1m -b 8m", 1)];

@@ -28,6 +28,8 @@ pub(super) fn phase_document(
     let total = seconds(times.closes.1);
     let span = seconds(times.transfers.1 - times.transfers.0);
     let operations = job.pattern.transfers_per_rank() * u64::from(job.tasks());
+    let limit = limit(job, transfers, (fabric, links), times);
+    let warnings = warnings::of_flows(job, runs.access, (&limit, transfers.by_requests));
     let gb_per = |time: f64| if time > 0.0 { bytes / 1e9 / time } else { 0.0 };
     let phase = Phase {
         access: runs.access.name().into(),
@@ -45,11 +47,11 @@ pub(super) fn phase_document(
         iops: if span > 0.0 { operations as f64 / span } else { 0.0 },
         operation_seconds: spread(transfers, times),
         least_mean_seconds: least_mean(transfers, times),
-        limit: limit(job, transfers, (fabric, links), times),
+        limit,
         links: class_use(job, (fabric, links), times, bytes),
         heat: heat(job, (fabric, links), bytes),
         series: Series::default(),
-        warnings: warnings::of_flows(job, runs.access),
+        warnings,
         each_link: Vec::new(),
     };
     of_calls(phase, (job.calls_joined, job.pattern.transfer_bytes()))

@@ -11,7 +11,8 @@
 //! larger than a transfer divided by the duration of a *lone call*, which one process on the packet
 //! fabric determines ([`calls`]): this keeps the effects of the transfer size.
 //!
-//! The first calls of all processes pass clients, links and servers one after another ([`first_calls`]).
+//! Calls pass clients, links and servers one after another: those of phases with few requests, and the first ones of
+//! others, are simulated request by request ([`requests`]).
 //! Processes that meet at a controller of the flash while another is idle wait for each other
 //! ([`flash_queue`]).
 //!
@@ -29,7 +30,6 @@ mod document;
 mod extent_waits;
 mod fabric;
 mod fetches;
-mod first_calls;
 mod flash_queue;
 mod jobs;
 mod links;
@@ -40,6 +40,7 @@ mod parts;
 mod phase;
 mod phase_links;
 mod refusals;
+mod requests;
 mod runs;
 mod servers;
 mod steady;
@@ -48,7 +49,8 @@ mod transfers;
 
 pub(crate) use bursts::{burst_of, few_wide_calls};
 pub(crate) use calls::LoneCalls;
-pub(crate) use jobs::{FlowJob, FlowPhase, FlowTraffic, simulate_jobs};
+pub(crate) use jobs::{FlowJob, FlowPhase, FlowTraffic, JobAlone, simulate_jobs};
 pub(crate) use phase::{FlowOutcome, calls_of_nodes, simulate};
 pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_several, check_traffic};
+pub(crate) use requests::all_are_simulated;
 pub(crate) use traffic::{TrafficRates, rates_of_traffic};

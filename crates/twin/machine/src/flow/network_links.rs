@@ -78,6 +78,11 @@ pub(super) struct DirectLink {
 pub(super) const DRAWS: u64 = 8;
 
 impl NetworkLinks {
+    /// Whether packets between groups may take detours over others.
+    pub fn has_detours(&self) -> bool {
+        self.global.is_some()
+    }
+
     /// Adds the links within groups and between them.
     pub fn add_groups(&mut self, links: &mut Links) {
         let (topology, network) = (self.topology.clone(), self.parameters.clone());

@@ -42,6 +42,8 @@ pub(super) struct Writer {
     pub cap: f64,
     /// Bytes of a transfer, and its duration alone, ps.
     pub transfer: (f64, f64),
+    /// Time that it takes, as a multiple of that by rates.
+    pub scale: f64,
     /// Waits for locks on extents, where clients lock these and not the object.
     pub callbacks: Option<Callbacks>,
 }
@@ -147,7 +149,8 @@ impl Objects {
         for writer in &object.writers {
             let (bytes, alone) = writer.transfer;
             let waited = bytes / times.piece * handover;
-            let with_handovers = bytes * PS_PER_SECOND as f64 / (alone + waited);
+            let time = (alone + waited) * writer.scale;
+            let with_handovers = bytes * PS_PER_SECOND as f64 / time;
             let cap = if handover > 0.0 { with_handovers.min(writer.cap) } else { writer.cap };
             transport.set_cap(writer.flow, cap);
         }
@@ -168,7 +171,7 @@ mod tests {
     }
 
     fn writer(flow: FlowId, node: u32) -> Writer {
-        Writer { flow, node, cap: 1e9, transfer: (65_536.0, 200e6), callbacks: None }
+        Writer { flow, node, cap: 1e9, transfer: (65_536.0, 200e6), scale: 1.0, callbacks: None }
     }
 
     /// By hand: 64 KiB in 50 us are 1.31 GB/s; with a hand-over of 400 us each, 146 MB/s. A process that

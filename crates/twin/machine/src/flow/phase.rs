@@ -4,7 +4,8 @@ use super::begun_phase::{BegunPhase, transfers_alone};
 use super::calls::{LoneCalls, lone_calls};
 use super::document::phase_document;
 use super::fabric::{Fabric, server_use};
-use super::first_calls::are_simulated;
+
+use super::requests::are_simulated;
 use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
@@ -24,13 +25,14 @@ pub(crate) struct FlowOutcome {
     pub traffic: Vec<f64>,
 }
 
-/// Simulates the phases of the scenario's test, beside the scenario's traffic.
+/// Simulates the phases of the scenario's test, beside the scenario's traffic. `by_requests`: phases with few requests
+/// are simulated request by request, which they cannot be beside traffic.
 ///
 /// # Errors
 /// [`StudyError::Interrupted`] if `progress` ends the simulation.
 pub(crate) fn simulate(
     scenario: &Scenario,
-    job: &IoJob,
+    (job, by_requests): (&IoJob, bool),
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<FlowOutcome, StudyError> {
@@ -58,7 +60,7 @@ pub(crate) fn simulate(
         }
         let of_opens = opens.get(access).map(Vec::as_slice);
         let Some((phase, of_phase)) =
-            simulate_phase((scenario, job), pattern, (&calls, of_opens), &goes_on)
+            simulate_phase((scenario, job, by_requests), pattern, (&calls, of_opens), &goes_on)
         else {
             return Err(StudyError::Interrupted);
         };
@@ -116,7 +118,7 @@ pub(crate) fn calls_of_nodes(
 
 /// Simulates one phase; its document and cost, or `None` if it was ended.
 fn simulate_phase(
-    (scenario, job): (&Scenario, &IoJob),
+    (scenario, job, by_requests): (&Scenario, &IoJob, bool),
     runs: Runs<'_>,
     (calls, opens): (&[LoneCalls], Option<&[u64]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
@@ -126,6 +128,10 @@ fn simulate_phase(
     let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], opens, 0, &mut fabric);
     let Some(begun) = begun.pop() else { unreachable!("one phase was opened") };
     let (mut transfers, resolution) = begun.transfers(0, 1.0, &mut fabric);
+    if by_requests {
+        assert!(scenario.traffic.is_empty(), "requests beside traffic");
+        transfers.simulate_requests();
+    }
     fabric.links.transport.set_resolution(resolution);
     fabric.start_traffic(&scenario.traffic);
     if !transfers.run(&begun.starts, goes_on, &mut fabric) {

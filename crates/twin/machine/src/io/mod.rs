@@ -56,6 +56,6 @@ pub(crate) use group_io::Io;
 pub(crate) use job::{Devices, IoJob, PS_PER_SECOND, RequestTag};
 pub(crate) use measure::{PhaseCounts, ServerUsage, Waits};
 pub use server::ServerQueues;
-pub(crate) use server::ServerRates;
 pub use server::flash_rate;
+pub(crate) use server::{Extent, Path, Server, ServerRates, copy_time};
 pub(crate) use ssd::Ssd;

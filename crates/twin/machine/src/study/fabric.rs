@@ -62,7 +62,7 @@ impl TransferFabric for FlowFabric {
         progress: Progress<'_>,
     ) -> Result<IorPoint, StudyError> {
         let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
-        let outcome = flow::simulate(scenario, job, options, progress)?;
+        let outcome = flow::simulate(scenario, (job, true), options, progress)?;
         Ok(flow_point(job, outcome))
     }
 }

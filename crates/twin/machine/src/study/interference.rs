@@ -137,7 +137,8 @@ fn with_flows(
     let traffic = vec![Arc::new(traffic)];
     let run_part = |part: f64, traffic: Vec<_>| {
         let scenario = Scenario { io: vec![job.clone()], traffic, ..idle.clone() };
-        flow::simulate(&scenario, &job, options, &|simulated, done, events| {
+        // Alone as beside traffic, so that both compare.
+        flow::simulate(&scenario, (&job, false), options, &|simulated, done, events| {
             progress(simulated, (part + done) / 2.0, events)
         })
     };

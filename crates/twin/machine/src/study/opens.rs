@@ -1,15 +1,17 @@
 //! The times at which the processes of a job have opened their files.
 
 use super::error::StudyError;
-use super::ior::joined_scenario;
+use super::ior_job::ior_job_on;
 use super::joined::JoinedTest;
 use super::options::{Fidelity, SimOptions};
 use super::run::run;
 use crate::io::IoJob;
 use crate::observe::ObserveOptions;
+use crate::scenario::Scenario;
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_workload::ior::{Access, Ior};
+use std::sync::Arc;
 
 /// Bytes that each process writes after its open.
 const BYTES: Bytes = Bytes(4096);
@@ -44,7 +46,11 @@ pub(crate) fn times_of_opens(
         ..options.clone()
     };
     let test = JoinedTest { ior, calls: 1 };
-    let scenario = joined_scenario(machine, &test, job.nodes.len() as u32, job.ppn, &options)?;
+    let idle = options.idle_scenario(machine)?;
+    let storage = (job.storage.clone(), job.burst_buffer.clone());
+    let mut opening = ior_job_on(&idle, &test, job.nodes.clone(), job.ppn, &options, storage)?;
+    opening.pattern = opening.pattern.with_first_file(job.pattern.first_file());
+    let scenario = Scenario { io: vec![Arc::new(opening)], ..idle };
     let outcome = run(&scenario, &options, &|_, _, _| true)?;
     let ios = outcome.groups.iter().filter_map(|group| group.io.as_ref());
     let mut opens: Vec<(u32, u64)> =

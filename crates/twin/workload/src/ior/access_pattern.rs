@@ -159,6 +159,11 @@ impl AccessPattern {
         AccessPattern { first_file: first, ..self }
     }
 
+    /// The number of its first file.
+    pub fn first_file(&self) -> u64 {
+        self.first_file
+    }
+
     /// Participating tasks: ranks `0..tasks()`.
     pub fn tasks(&self) -> u32 {
         self.tasks

@@ -6,9 +6,11 @@
 //! processes go on with the same stripe: convoys of processes, which form in the course of windows, form anew, so
 //! that each rate of a job is measured after the same number of its stripes.
 
+mod alone;
 mod steady_times;
 mod traffic_so_far;
 
+pub(crate) use self::alone::JobAlone;
 use self::traffic_so_far::TrafficSoFar;
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
@@ -40,6 +42,8 @@ pub(crate) struct FlowPhase {
     pub access: Access,
     /// From the first open to the last close.
     pub seconds: f64,
+    /// From the first begin to the last end of a transfer.
+    pub transfer_seconds: f64,
     pub gbps: f64,
     /// Name of the resource that limited the transfers for most of their time.
     pub limit: &'static str,
@@ -50,6 +54,8 @@ struct Job<'a> {
     job: &'a IoJob,
     calls: &'a [LoneCalls],
     weight: f64,
+    /// Time that the transfers of each phase take, as a multiple of that by rates.
+    scales: &'a [f64],
     /// Repetition and access of its phases, with the delay before each, ps.
     steps: Vec<(u32, Access, u64)>,
     /// Next phase, and the time at which it may begin, ps.
@@ -85,16 +91,16 @@ pub(crate) struct FlowTraffic {
     pub rate: f64,
 }
 
-/// Simulates all I/O jobs of a scenario. `calls` has the lone calls of each job's nodes.
+/// Simulates all I/O jobs of a scenario; `jobs` has what is known of each of them alone.
 ///
 /// # Errors
 /// [`StudyError::Interrupted`] if `progress` ends the simulation.
 pub(crate) fn simulate_jobs(
     scenario: &Scenario,
-    calls: &[Vec<LoneCalls>],
+    jobs: &[JobAlone],
     progress: Progress<'_>,
 ) -> Result<FlowJobs, StudyError> {
-    let mut simulation = Simulation::new(scenario, calls);
+    let mut simulation = Simulation::new(scenario, jobs);
     while simulation.advance() {
         let (now, done) = (simulation.fabric.now(), simulation.share_done());
         if !progress(Time(now), done, simulation.runs()) {
@@ -148,20 +154,21 @@ fn bytes_in_flight(job: &IoJob) -> f64 {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(scenario: &'a Scenario, calls: &'a [Vec<LoneCalls>]) -> Simulation<'a> {
-        assert_eq!(scenario.io.len(), calls.len(), "lone calls of other jobs");
+    fn new(scenario: &'a Scenario, alone: &'a [JobAlone]) -> Simulation<'a> {
+        assert_eq!(scenario.io.len(), alone.len(), "lone calls of other jobs");
         let first = scenario.io.first().map_or(1.0, |job| bytes_in_flight(job));
-        let of_job = |(job, calls): (&'a std::sync::Arc<IoJob>, &'a Vec<LoneCalls>)| Job {
+        let of_job = |(job, alone): (&'a std::sync::Arc<IoJob>, &'a JobAlone)| Job {
             job,
-            calls,
+            calls: &alone.calls,
             weight: bytes_in_flight(job) / first,
+            scales: &alone.scales,
             steps: steps_of(job),
             next: 0,
             ready: job.start,
             current: None,
             ended: FlowJob { phases: Vec::new(), end: job.start, waits: BTreeMap::new() },
         };
-        let jobs: Vec<Job<'a>> = scenario.io.iter().zip(calls).map(of_job).collect();
+        let jobs: Vec<Job<'a>> = scenario.io.iter().zip(alone).map(of_job).collect();
         let mut uses = Vec::new();
         for job in &jobs {
             for access in [Access::Write, Access::Read] {
@@ -235,7 +242,8 @@ impl<'a> Simulation<'a> {
         for (number, begun) in due.into_iter().zip(begun) {
             let job = &mut self.jobs[number];
             let of_use = use_of(number, job.steps[job.next].1);
-            let (transfers, resolution) = begun.transfers(of_use, job.weight, &mut self.fabric);
+            let (mut transfers, resolution) = begun.transfers(of_use, job.weight, &mut self.fabric);
+            transfers.scale_times(job.scales.get(job.next).copied().unwrap_or(1.0));
             job.next += 1;
             let settling = Settling::default();
             job.current = Some(Current { begun, transfers, resolution, settling });
@@ -352,6 +360,7 @@ impl Job<'_> {
         self.ended.phases.push(FlowPhase {
             access: begun.runs.access,
             seconds,
+            transfer_seconds: (times.transfers.1 - times.transfers.0) as f64 / PS_PER_SECOND as f64,
             gbps: bytes / 1e9 / seconds.max(f64::MIN_POSITIVE),
             limit: limit_of(self.job, &transfers),
         });

@@ -5,11 +5,11 @@ mod starts;
 
 use self::starts::Prepared;
 use super::extent_waits::{Callbacks, ExtentWaits};
-use super::fabric::{Fabric, Owner, Resource};
+use super::fabric::{Fabric, Owner, Path, Resource};
 use super::fetches::Fetches;
-use super::first_calls::{FirstCalls, first_calls};
 use super::objects::Objects;
 use super::phase_links::{Demand, PhaseLinks};
+use super::requests::PhaseCalls;
 use super::runs::{Run, Runs};
 use crate::io::{IoJob, PS_PER_SECOND};
 use forebay_flow::{Bottleneck, FlowId};
@@ -42,8 +42,10 @@ pub(super) struct OfRank {
 pub(super) struct Transfers {
     /// Whether all runs were simulated; otherwise those of a part in the middle of the phase.
     pub is_complete: bool,
+    /// Whether all requests were simulated one by one.
+    pub by_requests: bool,
     pub ranks: Vec<OfRank>,
-    /// Bytes over time; those of a run are spread over its time.
+    /// Bytes over time: those of requests when they end, or of runs, spread over their times.
     pub timeline: Timeline<1>,
     /// Rate while the second half of the runs ended, bytes per second.
     pub rate: f64,
@@ -62,6 +64,8 @@ struct Under {
     demand: Demand,
     flow: FlowId,
     began: u64,
+    /// Links that its bytes cross, if it is no flow over them because the time of its process is known.
+    counted: Path,
     /// The resource that its cap stands for: the locks or disks of its objects, or, if none, the process itself.
     capped_by: Option<Resource>,
 }
@@ -76,9 +80,13 @@ pub(super) struct PhaseTransfers<'a> {
     extents: Option<ExtentWaits>,
     /// Times at which the data of its requests are sent.
     fetches: Fetches,
-    first_calls: FirstCalls,
+    calls: PhaseCalls,
+    /// Whether the requests of a phase with few of them give the time of each process.
+    by_requests: bool,
     /// Duration of a transfer alone by the node's index in the job, ps.
     lone: Vec<f64>,
+    /// Time that its transfers take, as a multiple of that by rates ([`PhaseTransfers::scale_times`]).
+    scale: f64,
     /// Weight of the flows of its processes.
     weight: f64,
     /// Next transfer of each process, and the one after the last.
@@ -117,10 +125,12 @@ impl<'a> PhaseTransfers<'a> {
             extents: (has_locks && job.storage.is_parallel())
                 .then(|| ExtentWaits::new(links.callback_times)),
             fetches: Fetches::new(job),
-            first_calls: FirstCalls::default(),
+            calls: PhaseCalls::default(),
+            by_requests: false,
             runs,
             links,
             lone,
+            scale: 1.0,
             weight,
             next: vec![0; tasks],
             last: job.pattern.transfers_per_rank(),
@@ -129,6 +139,7 @@ impl<'a> PhaseTransfers<'a> {
             waiting: VecDeque::new(),
             result: Transfers {
                 is_complete: true,
+                by_requests: false,
                 ranks: vec![OfRank::default(); tasks],
                 timeline: Timeline::default(),
                 rate: 0.0,
@@ -142,6 +153,19 @@ impl<'a> PhaseTransfers<'a> {
             beyond_stripes: 0.0,
             half: None,
         }
+    }
+
+    /// Lets the requests of the phase, if they are few, give the time of each process, which nothing else limits: for a
+    /// job without others.
+    pub fn simulate_requests(&mut self) {
+        self.by_requests = true;
+    }
+
+    /// Lets all transfers take this multiple of the time by rates, at the process itself and at each resource: for a
+    /// phase that takes it alone, request by request, and is beside others with rates.
+    pub fn scale_times(&mut self, scale: f64) {
+        assert!(scale.is_finite() && scale > 0.0, "a multiple of a time: {scale}");
+        self.scale = scale;
     }
 
     /// Simulates the phase; `starts` has the time of each process's first transfer, ps. `goes_on` gets
@@ -188,23 +212,6 @@ impl<'a> PhaseTransfers<'a> {
         }
         self.result.rate = self.rate_since_half(fabric);
         true
-    }
-
-    /// Prepares the first runs of all processes, which start at these times, ps. The demand of all is known to
-    /// each of them: adaptive routing does not keep to paths that it chose before the others began.
-    pub fn prepare(&mut self, starts: &[u64], fabric: &mut Fabric) {
-        // Runs that start nearly together are one change of the rates, as those that end together.
-        let resolution = fabric.links.transport.resolution();
-        let mut order: Vec<(u64, u32)> = starts.iter().copied().zip(0..).collect();
-        order.sort_unstable();
-        let prepared = self.prepare_runs(&order, fabric);
-        if self.result.is_complete {
-            let of_phase = (self.job, &self.runs);
-            self.first_calls = first_calls(of_phase, &order, (&self.links, &self.lone), fabric);
-        }
-        let delay = self.first_calls.delay;
-        let rounded = order.iter().map(|(at, _)| (at + delay).next_multiple_of(resolution));
-        self.waiting = rounded.zip(prepared).collect();
     }
 
     /// The time of the next start of a process, ps.
@@ -288,7 +295,7 @@ impl<'a> PhaseTransfers<'a> {
         let (mut released, mut ranks) = (Vec::new(), Vec::with_capacity(ended.len()));
         for &flow in ended {
             let Owner { rank, .. } = fabric.owner(flow);
-            let Some(Under { run, demand, began, capped_by, .. }) =
+            let Some(Under { run, demand, began, counted, capped_by, .. }) =
                 self.under_way[rank as usize].take()
             else {
                 unreachable!("{flow:?} of process {rank} is not under way")
@@ -301,7 +308,9 @@ impl<'a> PhaseTransfers<'a> {
             let took = (now - began) as f64;
             self.count_time(bottleneck, (rank, &run), took);
             let of_rank = &mut self.result.ranks[rank as usize];
-            self.result.timeline.add_over(began, now, 0, run.bytes);
+            if self.calls.of_ranks.is_empty() {
+                self.result.timeline.add_over(began, now, 0, run.bytes);
+            }
             of_rank.transfers += run.transfers;
             of_rank.bytes += run.bytes;
             of_rank.time += now - began;
@@ -309,6 +318,9 @@ impl<'a> PhaseTransfers<'a> {
             self.bytes += run.bytes as f64;
             self.result.runs += 1;
             self.links.remove_demand(&demand, fabric);
+            for (link, share) in counted {
+                fabric.links.transport.count_carried(link, run.bytes as f64 * share);
+            }
             ranks.push(rank);
             released.extend(run.objects.iter().map(|(key, _)| (*key, flow)));
         }
@@ -368,7 +380,7 @@ impl<'a> PhaseTransfers<'a> {
     fn rate_alone(&self, node: u32, run: &Run, waited: f64) -> f64 {
         // The last transfer of a block may be shorter.
         let transfers = run.bytes as f64 / self.job.pattern.transfer_bytes() as f64;
-        let time = self.lone[node as usize] * transfers + waited;
+        let time = (self.lone[node as usize] * transfers + waited) * self.scale;
         run.bytes as f64 * PS_PER_SECOND as f64 / time
     }
 }

@@ -6,7 +6,7 @@ use forebay_workload::ior::FileId;
 
 /// Bytes of a file on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     pub file: FileId,
     /// First byte in the file.
     pub offset: u64,

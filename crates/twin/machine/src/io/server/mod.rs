@@ -11,8 +11,9 @@ mod ready;
 mod request;
 mod servers;
 
-pub(crate) use layout::object_of;
+pub(crate) use layout::{Extent, object_of};
+pub(crate) use node::{Path, Server};
 pub(crate) use rates::ServerRates;
 pub use rates::flash_rate;
 pub use ready::ServerQueues;
-pub(crate) use servers::Servers;
+pub(crate) use servers::{Servers, copy_time};

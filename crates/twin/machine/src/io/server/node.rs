@@ -10,7 +10,7 @@ use forebay_units::{Bytes, Rate};
 
 /// A resource that serves one request after another.
 #[derive(Default)]
-pub(super) struct SerialResource {
+pub(crate) struct SerialResource {
     /// End of the last reservation, ps.
     free_at: u64,
     /// Sum of all reservations, ps.
@@ -42,7 +42,7 @@ impl SerialResource {
 }
 
 /// A data path: of one server, or of several behind one node.
-pub(super) struct Path {
+pub(crate) struct Path {
     rate: Rate,
     /// From clients, reserved when the data are requested: paces the requests.
     inbound: SerialResource,
@@ -88,7 +88,7 @@ impl Path {
 }
 
 /// One server: a burst-buffer node, or a target or metadata server of the parallel file system.
-pub(super) struct Server {
+pub(crate) struct Server {
     /// The machine's number of the node through which it is reached.
     pub node: u32,
     pub dispatch: SerialResource,
@@ -101,7 +101,7 @@ pub(super) struct Server {
     /// Limits of the jobs' rates, by number of the job.
     limits: Vec<SerialResource>,
     pub locks: Locks,
-    pub cache: PageCache,
+    pub(super) cache: PageCache,
     pub ssd: Ssd,
     /// Threads in total.
     threads: u32,

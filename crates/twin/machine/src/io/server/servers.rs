@@ -357,7 +357,7 @@ impl Servers {
 }
 
 /// Time that a thread of the server takes to copy `bytes` into or out of the page cache, ps.
-pub(super) fn copy_time(bytes: u64, job: &IoJob) -> u64 {
+pub(crate) fn copy_time(bytes: u64, job: &IoJob) -> u64 {
     job.burst_buffer.copy_rate.time_for(Bytes(bytes)).0
 }
 

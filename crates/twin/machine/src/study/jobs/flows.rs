@@ -3,7 +3,7 @@
 use super::companies;
 use super::measure::beside_all;
 use super::place::PlacedJobs;
-use crate::flow::{self, FlowJob, FlowPhase, FlowTraffic, LoneCalls};
+use crate::flow::{self, FlowJob, FlowPhase, FlowTraffic, JobAlone, LoneCalls};
 use crate::results::{IoRun, JobBeside, JobRun, JobsTogether, TrafficState, WaitSeconds};
 use crate::scenario::Scenario;
 use crate::steady::{ACCEPTED_WHEN_STEADY, State};
@@ -40,6 +40,10 @@ pub(super) fn fidelity_of(all: &Scenario, options: &SimOptions) -> Result<Fideli
     options.fidelity.chosen(&check(), events)
 }
 
+/// Simulations by rates that find the multiple of their times: processes begin one after another, and that part of a
+/// phase's time is not multiplied.
+const ROUNDS: u32 = 2;
+
 /// Results of several jobs.
 pub(super) struct FlowResults {
     pub alone: Vec<JobRun>,
@@ -56,12 +60,15 @@ pub(super) fn simulate(
 ) -> Result<FlowResults, StudyError> {
     let count = placed.jobs.len();
     let options = &SimOptions { observe: Default::default(), ..options.clone() };
-    let mut simulations = Simulations { placed, calls: Vec::new(), progress, ended: 0, runs: 0 };
+    let mut simulations = Simulations { placed, known: Vec::new(), progress, ended: 0, runs: 0 };
     for job in 0..count {
         let scenario = placed.scenario(&[job], Generation::UntilOtherEnds, 0)?;
-        simulations.calls.push(match scenario.io.first() {
-            Some(of_job) => flow::calls_of_nodes(&scenario, of_job, options)?,
-            None => Vec::new(),
+        simulations.known.push(match scenario.io.first() {
+            Some(of_job) => {
+                let calls = flow::calls_of_nodes(&scenario, of_job, options)?;
+                JobAlone { scales: scales_of_phases(&scenario, &calls, options)?, calls }
+            }
+            None => JobAlone::default(),
         });
     }
     let mut alone = Vec::new();
@@ -79,6 +86,33 @@ pub(super) fn simulate(
     Ok(FlowResults { alone, together, runs: simulations.runs })
 }
 
+/// The time that the transfers of each phase of a scenario's only I/O job take alone, request by request, as a
+/// multiple of that by rates: for phases with few requests, and 1 for others. Beside other jobs rates tell how long
+/// phases take, so that their times alone and together compare.
+fn scales_of_phases(
+    scenario: &Scenario,
+    calls: &[LoneCalls],
+    options: &SimOptions,
+) -> Result<Vec<f64>, StudyError> {
+    let [job] = scenario.io.as_slice() else { unreachable!("one I/O job") };
+    if !flow::all_are_simulated(job) {
+        return Ok(Vec::new());
+    }
+    let by_requests = flow::simulate(scenario, (job, true), options, &|_, _, _| true)?;
+    let mut scales = vec![1.0; by_requests.phases.len()];
+    for _ in 0..ROUNDS {
+        let known = JobAlone { calls: calls.to_vec(), scales: scales.clone() };
+        let by_rates = flow::simulate_jobs(scenario, &[known], &|_, _, _| true)?;
+        let [by_rates] = by_rates.jobs.as_slice() else { unreachable!("one job") };
+        for ((scale, one), other) in
+            scales.iter_mut().zip(&by_requests.phases).zip(&by_rates.phases)
+        {
+            *scale *= one.transfer_seconds / other.transfer_seconds.max(f64::MIN_POSITIVE);
+        }
+    }
+    Ok(scales)
+}
+
 /// The slowdown of a job with traffic, whose messages have no latency: accepted load alone / together.
 fn slowdown(beside: &JobBeside) -> Option<f64> {
     match (&beside.alone, &beside.together) {
@@ -92,8 +126,8 @@ fn slowdown(beside: &JobBeside) -> Option<f64> {
 /// The simulations of a study.
 struct Simulations<'a> {
     placed: &'a PlacedJobs<'a>,
-    /// Lone calls of each I/O job, by the number of the job.
-    calls: Vec<Vec<LoneCalls>>,
+    /// What is known of each I/O job alone, by the number of the job.
+    known: Vec<JobAlone>,
     progress: Progress<'a>,
     ended: usize,
     runs: u64,
@@ -104,15 +138,15 @@ impl Simulations<'_> {
     fn simulate(&mut self, jobs: &[usize]) -> Result<Vec<JobRun>, StudyError> {
         let scenario = self.placed.scenario(jobs, Generation::UntilOtherEnds, 0)?;
         let with_io = jobs.iter().filter(|job| self.placed.is_io(**job));
-        let calls: Vec<Vec<LoneCalls>> = with_io.map(|job| self.calls[*job].clone()).collect();
-        if calls.is_empty() {
+        let known: Vec<JobAlone> = with_io.map(|job| self.known[*job].clone()).collect();
+        if known.is_empty() {
             return self.only_traffic(jobs, &scenario);
         }
         let (before, count) = (self.ended as f64, self.placed.count_simulations() as f64);
         let shown = |now: Time, done: f64, runs: u64| {
             (self.progress)(now, (before + done) / count, self.runs + runs)
         };
-        let found = flow::simulate_jobs(&scenario, &calls, &shown)?;
+        let found = flow::simulate_jobs(&scenario, &known, &shown)?;
         self.ended += 1;
         self.runs += found.runs;
         let starts = scenario.io.iter().map(|job| job.start);

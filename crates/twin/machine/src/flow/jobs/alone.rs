@@ -1,0 +1,12 @@
+//! What simulations of one job alone tell.
+
+use crate::flow::calls::LoneCalls;
+
+/// What simulations of one job alone tell of its nodes and phases.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobAlone {
+    /// The lone calls of each of its nodes.
+    pub calls: Vec<LoneCalls>,
+    /// Time that the transfers of each phase take, as a multiple of that by rates; 1 where none is given.
+    pub scales: Vec<f64>,
+}
