@@ -197,6 +197,7 @@ fn listen(ctx: &Arc<Context>, configuration: &Configuration) -> Result<Vec<Liste
     let limits = ConnectionLimits { request_rate: 1000.0, ..ConnectionLimits::default() };
     let sockets = &configuration.sockets;
     let control_mode = if ctx.administrators.is_some() { 0o660 } else { 0o600 };
+    let mut bound = Vec::new();
     for (path, mode, control) in
         [(&sockets.control, control_mode, true), (&sockets.global, 0o666, false)]
     {
@@ -205,6 +206,10 @@ fn listen(ctx: &Arc<Context>, configuration: &Configuration) -> Result<Vec<Liste
             // Without the permission to do this, only the service's own user administers it.
             let _ = std::os::unix::fs::chown(path, None, Some(group));
         }
+        bound.push((listener, control));
+    }
+    // An administrator who gets a reply knows that users can connect, too.
+    for (listener, control) in bound {
         let ctx = ctx.clone();
         let serve = move |stream, permit| server::serve_connection(&ctx, control, &stream, &permit);
         let served = listener.serve(SharedAdmission::new(limits.clone()), serve);
