@@ -1,8 +1,8 @@
-//! What simulations of one job alone tell.
+//! Results of simulations of one job alone.
 
 use crate::flow::calls::LoneCalls;
 
-/// What simulations of one job alone tell of its nodes and phases.
+/// Results of simulations of one job alone, for its nodes and phases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobAlone {
     /// The lone calls of each of its nodes.

@@ -35,7 +35,7 @@ const RESOLUTION: f64 = 1024.0;
 /// Below this share of waits for others in the time of a process's calls it is their limit itself, as with packets.
 const LEAST_WAITS: f64 = 0.15;
 
-/// What the simulation of requests says of a phase.
+/// Result of the simulation of a phase's requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PhaseCalls {
     /// Time, ps, by which the first calls of all processes take longer than their rates say.

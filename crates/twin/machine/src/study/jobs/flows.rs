@@ -126,7 +126,7 @@ fn slowdown(beside: &JobBeside) -> Option<f64> {
 /// The simulations of a study.
 struct Simulations<'a> {
     placed: &'a PlacedJobs<'a>,
-    /// What is known of each I/O job alone, by the number of the job.
+    /// Results of each I/O job alone, by the number of the job.
     known: Vec<JobAlone>,
     progress: Progress<'a>,
     ended: usize,
