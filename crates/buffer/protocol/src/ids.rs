@@ -3,6 +3,7 @@
 pub use forebay_policy::layout::NodeIndex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -103,6 +104,14 @@ impl Timestamp {
     /// The time `nanos` nanoseconds after 1970.
     pub fn from_nanos(nanos: u64) -> Timestamp {
         Timestamp { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// Times before 1970 become 1970.
+    fn from(time: SystemTime) -> Timestamp {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::{Fs, Opened};
 use crate::file::File;
-use crate::requester::MAX_QUERIED_NODES;
+use crate::requester::{MAX_QUERIED_NODES, nodes_with_parts};
 use crate::truncations::BootIds;
 use forebay_protocol::message::{InodeRequest, OpenMode, SetAttr};
 use forebay_protocol::{Attr, Errno, Ino, NodeIndex};
@@ -68,8 +68,8 @@ impl Fs {
     pub(super) fn record_truncation_by_open(&self, attr: &Attr, mut known: BootIds) {
         if let Some(provisional) = attr.provisional {
             let layout = self.sessions().layout();
-            let nodes = layout.first_nodes(attr.ino, provisional.width);
-            let nodes: BTreeSet<NodeIndex> = nodes.chain([attr.ino.metadata_node()]).collect();
+            let nodes = nodes_with_parts(layout, attr.ino, provisional.width);
+            let nodes: BTreeSet<NodeIndex> = nodes.collect();
             known.retain(|node, _| nodes.contains(node));
         }
         self.sessions().truncations.record(attr.ino, known);
@@ -93,7 +93,7 @@ impl Fs {
             let extended = layout.width_for(layout.last_position(size));
             width = width.min(provisional.width.max(extended));
         }
-        let nodes = layout.first_nodes(ino, width).chain([ino.metadata_node()]);
+        let nodes = nodes_with_parts(layout, ino, width);
         sessions.truncations.record(ino, sessions.boot_ids(nodes));
         Ok(Truncation { ino, width })
     }

@@ -8,7 +8,7 @@ use super::convert;
 use super::mounted_fs::MountedFs;
 use forebay_fuse::{INodeNo, ReplyEmpty, Request};
 use forebay_protocol::message::{DIRECTORY_ENTRY_BYTES, NameRequest};
-use forebay_protocol::{Attr, Credentials, Ino, Timestamp};
+use forebay_protocol::{Attr, Credentials, Errno, Ino, Timestamp};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Instant, SystemTime};
@@ -53,11 +53,7 @@ impl MountedFs {
     }
 
     /// Reports, once, a change of an entry of a directory that failed after it was reported as made.
-    pub fn sync_directory(
-        &self,
-        request: &Request,
-        dir: Ino,
-    ) -> Result<(), forebay_protocol::Errno> {
+    pub fn sync_directory(&self, request: &Request, dir: Ino) -> Result<(), Errno> {
         self.fs_for(request).sync()?;
         self.fs.sessions().delegation.report_failure(dir)
     }
@@ -70,7 +66,5 @@ fn checked_caller(request: &Request) -> Credentials {
 
 /// The time of a change of a directory with these attributes: not before the last one.
 fn time_of_change(directory: &Attr) -> Timestamp {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp { secs: now.as_secs() as i64, nanos: now.subsec_nanos() };
-    directory.ctime.max(now)
+    directory.ctime.max(Timestamp::from(SystemTime::now()))
 }

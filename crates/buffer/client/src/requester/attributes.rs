@@ -5,6 +5,7 @@
 
 use super::Requester;
 use crate::session::SessionReply;
+use forebay_policy::layout::Layout;
 use forebay_protocol::message::{InodeRequest, NameResult};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, NodeIndex, Request};
@@ -17,6 +18,17 @@ type Objects = Vec<(NodeIndex, Option<ObjectInfo>)>;
 /// On instances of at most so many nodes all are asked for their objects of a file: that is faster than
 /// asking the metadata node first which may have one.
 pub(crate) const MAX_QUERIED_NODES: u16 = 8;
+
+/// The nodes that may have parts of a file, each once: its metadata node, and `width` nodes, the first ones
+/// of its rounds.
+pub(crate) fn nodes_with_parts(
+    layout: Layout,
+    ino: Ino,
+    width: u16,
+) -> impl Iterator<Item = NodeIndex> {
+    let own = ino.metadata_node();
+    layout.first_nodes(ino, width).filter(move |node| *node != own).chain([own])
+}
 
 /// The number of first nodes that may have data objects of a file.
 fn width_of(attr: &Attr) -> u16 {
@@ -105,9 +117,7 @@ impl Requester {
         let layout = sessions.layout();
         let mut by_node: BTreeMap<NodeIndex, Vec<Ino>> = BTreeMap::new();
         for (ino, width) in files {
-            let own = ino.metadata_node();
-            let others = layout.first_nodes(*ino, *width).filter(|node| *node != own);
-            for node in others.chain([own]) {
+            for node in nodes_with_parts(layout, *ino, *width) {
                 by_node.entry(node).or_default().push(*ino);
             }
         }

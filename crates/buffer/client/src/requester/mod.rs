@@ -4,7 +4,7 @@ mod attributes;
 mod caller;
 mod path;
 
-pub(crate) use attributes::MAX_QUERIED_NODES;
+pub(crate) use attributes::{MAX_QUERIED_NODES, nodes_with_parts};
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;

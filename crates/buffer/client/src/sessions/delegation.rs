@@ -8,7 +8,7 @@
 use super::Sessions;
 use crate::session::SessionReply;
 use forebay_protocol::message::{Delegated, NameRequest};
-use forebay_protocol::{Credentials, Errno, Ino, NodeIndex, Timestamp};
+use forebay_protocol::{Credentials, Errno, Ino, NodeIndex, Request, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,7 +168,7 @@ impl Sessions {
         &self,
         node: NodeIndex,
         caller: &Credentials,
-        request: forebay_protocol::Request,
+        request: Request,
     ) -> Result<SessionReply, Errno> {
         let recalls = self.cache_recalls.count();
         let sent_at = self.options.system.now();

@@ -2,7 +2,7 @@
 
 use crate::node::Now;
 use forebay_protocol::Timestamp;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 /// Wall clock, and a monotonic clock that begins with the daemon.
 #[derive(Clone, Copy, Debug)]
@@ -22,10 +22,6 @@ impl Clock {
     }
 
     pub fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            wall: Timestamp { secs: wall.as_secs() as i64, nanos: wall.subsec_nanos() },
-            steady_ns: self.steady_ns(Instant::now()),
-        }
+        Now { wall: Timestamp::from(SystemTime::now()), steady_ns: self.steady_ns(Instant::now()) }
     }
 }
