@@ -53,8 +53,12 @@ function slurm_bb_job_process(job_script)
 	return call("job_process", "--job", job_script)
 end
 
--- At intervals, in slurmctld.
+-- At intervals, in slurmctld. Slurm can kill the teardown of a job that is cancelled before it starts,
+-- and does not repeat it, so instances of ended jobs are looked for. That asks Slurm for its jobs, which
+-- slurmctld does not answer while it waits for this function.
 function slurm_bb_pools()
+	local reclaim = command_of("dw_wlm_cli", { "--function", "reclaim" })
+	os.execute("setsid timeout 25 " .. reclaim .. " </dev/null >/dev/null 2>&1 &")
 	return call("pools")
 end
 

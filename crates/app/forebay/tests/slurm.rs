@@ -48,6 +48,31 @@ fn jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
 }
 
 #[test]
+fn lua_teardown_that_slurm_lost_is_made_later() {
+    let Some(slurm) = SlurmSite::start_with(Plugin::Lua, "") else {
+        return;
+    };
+    let (input, _) = slurm.make_directories();
+    fs::rename(&input, input.with_file_name("elsewhere")).unwrap();
+    let script = format!("#!/bin/sh\n{}true\n", slurm.directives());
+    let hold = || {
+        let id = slurm.submit(&script, &[]);
+        wait_until("the job is held", || (slurm.job(&id, "Priority")? == "0").then_some(()));
+        id
+    };
+    let (cancelled, waiting) = (hold(), hold());
+    let lost = slurm.lose("teardown");
+    expect_success(&slurm.run(USER, "scancel", &[&cancelled]));
+    wait_until("Slurm tears the job down", || {
+        slurm.functions(&cancelled).contains(&"teardown".to_owned()).then_some(())
+    });
+    assert_eq!(slurm.site.nodes_of_instance(&cancelled), 3);
+    drop(lost);
+    slurm.wait_until_removed(&cancelled);
+    assert_eq!(slurm.site.nodes_of_instance(&waiting), 3, "the job has not ended");
+}
+
+#[test]
 fn lua_jobs_wait_for_space_and_are_cancelled_with_and_without_staging_out() {
     wait_for_space_and_cancel(Plugin::Lua);
 }

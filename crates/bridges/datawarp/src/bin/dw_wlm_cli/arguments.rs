@@ -31,6 +31,8 @@ pub enum Function {
     Teardown,
     /// Create a persistent instance
     CreatePersistent,
+    /// Remove the unused instances of jobs that have ended in Slurm
+    Reclaim,
     /// Pools, as JSON
     #[value(name = "pools", alias = "show_pools")]
     ShowPools,

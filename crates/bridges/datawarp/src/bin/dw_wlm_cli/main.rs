@@ -5,9 +5,10 @@
 //! reads both outputs together, and takes the phrases `token not found` and `No matching session`
 //! as the sign that a job has no instance.
 
-mod account;
 mod arguments;
 mod queries;
+mod reclaim;
+mod slurm;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -61,6 +62,7 @@ fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
         Function::ShowInstances => return Ok(queries::instances(&bridge.status()?)),
         Function::ShowSessions => return Ok(queries::sessions(&bridge.status()?)),
         Function::ShowConfigurations => return Ok(queries::configurations(&bridge.status()?)),
+        Function::Reclaim => return reclaim::reclaim(bridge),
         Function::Paths => return write_paths(&arguments, bridge),
         Function::JobProcess => Call::Validate { script: arguments.job()? },
         Function::Setup => Call::Setup {
@@ -94,7 +96,7 @@ fn run(arguments: Arguments, bridge: &Bridge) -> Result<String, WlmError> {
 fn job_account(arguments: &Arguments) -> Result<Option<String>, WlmError> {
     let token = arguments.token()?;
     let given = arguments.account.clone();
-    Ok(given.or_else(|| account::slurm_account(arguments.caller.as_deref(), &token)))
+    Ok(given.or_else(|| slurm::slurm_account(arguments.caller.as_deref(), &token)))
 }
 
 /// Creates a persistent instance. Slurm looks for the word `created` in the output.
