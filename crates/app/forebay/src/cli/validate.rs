@@ -87,7 +87,7 @@ pub(super) struct ValidateArgs {
     /// a hundred
     #[arg(long, requires = "sensitivity", conflicts_with = "parameters")]
     deciding: bool,
-    /// Format of the table; `markdown` is that of the README
+    /// Format of the table; `markdown` is that of docs/accuracy.md
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The validation table in Markdown, as in the README.
+//! The validation table in Markdown, as in docs/accuracy.md.
 
 use super::status::Status;
 use super::verdict::Row;

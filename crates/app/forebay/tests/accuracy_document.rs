@@ -1,4 +1,4 @@
-//! The accuracy table of the README is that of `forebay validate --format markdown`.
+//! The table of docs/accuracy.md is that of `forebay validate --format markdown`, and the README sums it up.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod forebay;
@@ -10,14 +10,25 @@ use forebay_app::validate::{markdown, messages, verdict};
 use forebay_machine_file::machine::Machine;
 use std::collections::BTreeSet;
 
-/// The table in the README, without the simulated cells.
-fn rows_of_readme(status: Status) -> BTreeSet<String> {
-    let readme = include_str!("../../../../README.md");
-    let heading = format!("**{}**", status.heading().0);
-    let (_, after) = readme.split_once(&heading).unwrap_or(("", ""));
+const ACCURACY: &str = include_str!("../../../../docs/accuracy.md");
+const README: &str = include_str!("../../../../README.md");
+
+/// The lines of the table after a text, without its head.
+fn table_after(document: &'static str, text: &str) -> Vec<&'static str> {
+    let (_, after) = document.split_once(text).unwrap_or(("", ""));
     let table = after.lines().skip(1).skip_while(|line| !line.starts_with('|')).skip(2);
+    table.take_while(|line| line.starts_with('|')).collect()
+}
+
+/// The lines of a group in the document.
+fn lines_of_document(status: Status) -> Vec<&'static str> {
+    table_after(ACCURACY, &format!("**{}**", status.heading().0))
+}
+
+/// A group in the document, without the simulated cells.
+fn rows_of_document(status: Status) -> BTreeSet<String> {
     let cells = |line: &str| line.split('|').take(4).collect::<Vec<_>>().join("|") + "|";
-    table.take_while(|line| line.starts_with('|')).map(cells).collect()
+    lines_of_document(status).into_iter().map(cells).collect()
 }
 
 /// The rows that the program would print in a group.
@@ -44,15 +55,41 @@ fn rows_of_program(of_status: Status) -> BTreeSet<String> {
 }
 
 #[test]
-fn readme_has_the_rows_of_each_group() {
+fn document_has_the_rows_of_each_group() {
     for status in Status::ALL {
-        assert_eq!(rows_of_readme(status), rows_of_program(status), "{}", status.name());
+        assert_eq!(rows_of_document(status), rows_of_program(status), "{}", status.name());
     }
+}
+
+/// How many rows of a group hold in the document, and how many there are.
+fn count(status: Status) -> (usize, usize) {
+    let lines = lines_of_document(status);
+    (lines.iter().filter(|line| line.ends_with("| holds |")).count(), lines.len())
+}
+
+#[test]
+fn readme_has_the_numbers_of_the_document() {
+    for status in Status::ALL {
+        let (holds, all) = count(status);
+        if all == 0 {
+            continue;
+        }
+        assert!(README.contains(&format!("{holds} of {all}")), "{}", status.name());
+        let heading = format!("**{}** ({holds} of {all} rows hold)", status.heading().0);
+        assert!(ACCURACY.contains(&heading), "{heading}");
+    }
+    let cell = |line: &str| {
+        let (holds, all) = line.split('|').nth(2).unwrap().trim().split_once(" of ").unwrap();
+        (holds.parse::<usize>().unwrap(), all.parse::<usize>().unwrap())
+    };
+    let cells = table_after(README, "## Accuracy of the twin\n").into_iter().map(cell);
+    let sum = cells.fold((0, 0), |sum, cell| (sum.0 + cell.0, sum.1 + cell.1));
+    assert_eq!(sum, count(Status::Predicted));
 }
 
 /// The rows of messages take seconds.
 #[test]
-fn readme_says_which_rows_of_messages_hold() {
+fn document_says_which_rows_of_messages_hold() {
     let dir = WorkDir::new();
     let mut line = "validate --quiet --no-out --json all.json".to_string();
     for case in messages::all().unwrap() {
@@ -60,10 +97,9 @@ fn readme_says_which_rows_of_messages_hold() {
     }
     dir.run(&line);
     let document: serde_json::Value = serde_json::from_str(&dir.read("all.json")).unwrap();
-    let readme = include_str!("../../../../README.md");
     for row in document["rows"].as_array().unwrap() {
         let name = row["row"].as_str().unwrap();
-        let line = readme.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+        let line = ACCURACY.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
         let holds = line.ends_with("| holds |");
         assert!(holds || line.ends_with("| **misses** |"), "{line}");
         assert_eq!(row["met"], holds, "{row}");
