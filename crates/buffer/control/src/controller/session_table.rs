@@ -116,7 +116,10 @@ impl SessionTable {
     /// The session with this token, if `caller` may act for it.
     pub fn authorized(&self, token: &str, caller: Owner) -> Result<(SessionId, &Session), Failure> {
         let found = self.by_token(token).ok_or_else(|| {
-            Failure::new(Cause::NotFound, format!("there is no session `{token}`"))
+            Failure::new(
+                Cause::NotFound,
+                format!("there is no job or persistent instance `{token}`"),
+            )
         })?;
         check_may_act(caller, found.1.owner, &format!("session `{token}`"))?;
         Ok(found)
