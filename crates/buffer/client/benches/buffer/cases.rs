@@ -3,7 +3,7 @@
 use crate::command_line::Options;
 use crate::process::Process;
 use crate::report::{self, Line, Target, median};
-use crate::site::{Place, Site};
+use crate::site::{Place, Setup, Site};
 use crate::work::{MIB, SyncTime, Task, send_stream};
 use crate::{Outcome, round_trips};
 use std::path::Path;
@@ -178,7 +178,7 @@ struct Run<'a> {
 }
 
 /// Measures and prints all cases.
-pub fn measure_all(options: &Options, divisor: u64, gluster: bool) -> Outcome<()> {
+pub fn measure_all(options: &Options, divisor: u64, setup: Setup) -> Outcome<()> {
     let mut run = Run { options, divisor, lines: Vec::new() };
     report::print_heading();
     for (parent, cases, memory) in
@@ -189,7 +189,7 @@ pub fn measure_all(options: &Options, divisor: u64, gluster: bool) -> Outcome<()
         if selected.is_empty() {
             continue;
         }
-        let site = Site::start(parent, gluster)?;
+        let site = Site::start(parent, setup)?;
         let mut completed: Vec<(u64, Task)> = Vec::new();
         for case in selected {
             let is_completed = |needed: &Task| {

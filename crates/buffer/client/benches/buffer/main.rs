@@ -4,11 +4,13 @@
 //! Daemons, mounts and clients are separate processes. In each round every contestant does the same
 //! work once, one after another. A ratio is the median of the ratios of the rounds, so that a
 //! disturbance of the machine affects both sides; a rate is the median of the rates of the rounds.
+//! With `--server-core` the daemons have the first processor for themselves, and clients the others.
 
 mod cases;
 mod command_line;
 mod gluster;
 mod process;
+mod processors;
 mod report;
 mod round_trips;
 mod site;
@@ -22,19 +24,20 @@ use std::process::ExitCode;
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str = "usage: buffer [--disk DIRECTORY] [--memory DIRECTORY] [--rounds N] [--quick] \
-    [--only TEXT] [--no-gluster] [--json FILE]";
+    [--only TEXT] [--no-gluster] [--server-core] [--json FILE]";
 
 fn measure(arguments: impl Iterator<Item = String>) -> Outcome<()> {
-    let (mut divisor, mut gluster) = (1, true);
+    let (mut divisor, mut gluster, mut server_core) = (1, true, None);
     let options = command_line::parse(arguments, USAGE, "buffer.json", |option, options, _| {
         match option {
             "--quick" => (divisor, options.rounds) = (8, 1),
             "--no-gluster" => gluster = false,
+            "--server-core" => server_core = Some(processors::leave_one_to_daemons()?),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    cases::measure_all(&options, divisor, gluster)
+    cases::measure_all(&options, divisor, site::Setup { gluster, server_core })
 }
 
 fn main() -> ExitCode {

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::gluster::Gluster;
 use crate::process::Process;
+use crate::processors;
 use crate::striped_admin::StripedAdmin;
 use crate::work::{ClientTask, Task};
 use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, mount};
@@ -105,6 +106,9 @@ impl Place {
 /// A daemon process: serves until its input ends.
 pub fn run_daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
+    if let Some(core) = arguments.next() {
+        processors::use_only(core.parse()?)?;
+    }
     let mut options = daemon::StoreOptions::new(&dir);
     let mode = dir.file_name().and_then(|name| name.to_str()?.parse().ok());
     options.data_protection = mode.unwrap_or(DataProtection::Off);
@@ -145,6 +149,15 @@ fn remove_leftovers(parent: &Path) -> Outcome<()> {
     Ok(())
 }
 
+/// What a run has besides its directory.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// GlusterFS is measured, too.
+    pub gluster: bool,
+    /// The number of the processor of all daemons; `None`: they use any.
+    pub server_core: Option<usize>,
+}
+
 /// All contestants in one directory.
 pub struct Site {
     pub dir: PathBuf,
@@ -154,15 +167,18 @@ pub struct Site {
 }
 
 impl Site {
-    pub fn start(parent: &Path, gluster: bool) -> Outcome<Site> {
+    pub fn start(parent: &Path, setup: Setup) -> Outcome<Site> {
         remove_leftovers(parent)?;
         let dir = parent.join(format!("{DIRECTORY_PREFIX}{}", std::process::id()));
         for part in ["base", "mnt", "gluster"].iter().chain(&DAEMONS) {
             fs::create_dir_all(dir.join(part))?;
         }
         let mut daemons = Vec::new();
+        let core = setup.server_core.map(|core| core.to_string());
         for name in DAEMONS {
-            let mut process = Process::spawn_role(&["daemon", &dir.join(name).to_string_lossy()])?;
+            let home = dir.join(name).to_string_lossy().into_owned();
+            let arguments = ["daemon", &home].into_iter().chain(core.as_deref());
+            let mut process = Process::spawn_role(&arguments.collect::<Vec<_>>())?;
             process.read_line()?;
             daemons.push(process);
         }
@@ -182,7 +198,7 @@ impl Site {
         }
         let mut mount = Process::spawn_role(&["mount", &dir.to_string_lossy()])?;
         mount.read_line()?;
-        let gluster = match gluster.then(|| Gluster::start(&dir)) {
+        let gluster = match setup.gluster.then(|| Gluster::start(&dir)) {
             Some(Ok(gluster)) => Some(gluster),
             Some(Err(reason)) => {
                 eprintln!("GlusterFS on {}: SKIPPED: {reason}", dir.display());
