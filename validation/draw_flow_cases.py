@@ -1,4 +1,4 @@
-"""Draws cases for the set "test" of validation/flow.toml: `python3 validation/draw_flow_cases.py SEED`.
+"""Draws cases for the set "test" of validation/flow.toml: `python3 validation/draw_flow_cases.py SEED [DIVISOR]`.
 
 The rule was written before any of the cases was simulated. Four strata, each with machines in turn:
 
@@ -9,7 +9,8 @@ The rule was written before any of the cases was simulated. Four strata, each wi
 
 Within a stratum nodes are drawn uniformly by their logarithm (in `links` uniformly), processes of a node, transfer
 and calls of a process uniformly among the values below. A draw is repeated until its requests are in the range of
-the stratum, a phase moves between 64 MiB and 24 GiB, and a process at most 512 MiB. Nothing else is rejected.
+the stratum, a phase moves between 64 MiB and 24 GiB, and a process at most 512 MiB. Nothing else is rejected. With a
+DIVISOR each stratum has that part of its cases, rounded up.
 """
 
 import math
@@ -67,8 +68,9 @@ def size(number):
 
 def main():
     draw = random.Random(int(sys.argv[1]))
+    divisor = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     for stratum, machines, count, requests in STRATA:
-        for number in range(count):
+        for number in range(-(-count // divisor)):
             machine = machines[number % len(machines)]
             nodes, ppn, transfer, block = case(draw, stratum, machine, requests)
             print(f'\n[[group]]\nset = "test"\nmachine = "{machine}"\nnodes = [{nodes}]\nppn = [{ppn}]')
