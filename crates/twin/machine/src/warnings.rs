@@ -71,7 +71,8 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
 }
 
 /// Part of its rate at which a link between groups carries the bytes of flows, from which on packets are said to wait
-/// for it. The one phase of the test set with a difference above 20% has 0.95: *settled in view*.
+/// for it. Such phases of the test sets with differences above 20% have 0.92 to 1: *settled in view* of the first of
+/// them.
 const NEARLY_FULL: f64 = 0.9;
 
 /// Warnings about a phase that was simulated with flows, with the evidence for its limit. `by_requests`: all its
@@ -108,7 +109,7 @@ pub(crate) fn of_flows(
     {
         warnings.push(format!(
             "{} carries {:.0}% of what it can: with packets others wait behind those that wait for it, with flows they \
-             do not, and rates were up to 22% too high: use --fidelity packet",
+             do not, and rates were up to 30% too high: use --fidelity packet",
             link.busiest,
             link.peak_utilisation * 100.0
         ));

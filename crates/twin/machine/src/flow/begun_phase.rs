@@ -59,11 +59,11 @@ impl<'a> BegunPhase<'a> {
     /// Opens the files of phases of several jobs at the time `begin`, ps: each server opens one file after
     /// another, those of the jobs in turn.
     ///
-    /// `opens` has the time of each process's open after the first, ps, if it is known. Otherwise the processes of a
-    /// job open in the order of their numbers.
+    /// `starts` has the time at which each process begins its transfers, after the first of them, ps, if it is known.
+    /// Otherwise the processes of a job open in the order of their numbers, and leave a barrier together.
     pub fn open_all(
         phases: Vec<(&'a IoJob, Runs<'a>, &'a [LoneCalls])>,
-        opens: Option<&[u64]>,
+        starts: Option<&[u64]>,
         begin: u64,
         fabric: &mut Fabric,
     ) -> Vec<BegunPhase<'a>> {
@@ -76,7 +76,7 @@ impl<'a> BegunPhase<'a> {
             starts: vec![begin; job.tasks() as usize],
         };
         let mut all: Vec<BegunPhase<'a>> = phases.into_iter().map(begun).collect();
-        let order = opens.map(|times| {
+        let order = starts.map(|times| {
             let mut order: Vec<u32> = (0..times.len() as u32).collect();
             order.sort_by_key(|rank| times[*rank as usize]);
             order
@@ -91,15 +91,20 @@ impl<'a> BegunPhase<'a> {
                 phase.starts[rank as usize] = end;
             }
         }
-        if let Some(times) = opens {
-            for phase in &mut all {
-                let first = phase.starts.iter().copied().min().unwrap_or(begin);
-                phase.starts = times.iter().map(|time| first + time).collect();
+        for phase in &mut all {
+            let barriers = phase.job.ior.barriers;
+            let first = match barriers {
+                true => phase.opened,
+                false => phase.starts.iter().copied().min().unwrap_or(begin),
+            };
+            match starts {
+                Some(times) => phase.starts = times.iter().map(|time| first + time).collect(),
+                None if barriers => phase.starts.fill(first),
+                None => {}
+            }
+            if !barriers {
                 phase.opened = phase.starts.iter().copied().max().unwrap_or(begin);
             }
-        }
-        for phase in all.iter_mut().filter(|phase| phase.job.ior.barriers) {
-            phase.starts.fill(phase.opened);
         }
         all
     }

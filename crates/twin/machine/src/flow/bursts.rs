@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const TOO_MUCH: f64 = 0.7;
 
 /// Servers of a call, divided by the calls of a process, from which on differences of single requests are said to
-/// matter. Phases of the seen and test sets with differences above 20%, other than those with bursts between groups,
-/// have 4 and more but for one; *settled in view*.
+/// matter. Phases of the seen and former test sets with differences above 20%, other than those with bursts between
+/// groups, have 4 and more but for one; *settled in view*.
 const WIDE: f64 = 4.0;
 
 /// Calls that have requests at many servers at once.

@@ -10,7 +10,7 @@ use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
 use crate::scenario::Scenario;
-use crate::study::{Progress, SimOptions, StudyError, times_of_opens};
+use crate::study::{Progress, SimOptions, StudyError, starts_of_transfers};
 use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::collections::BTreeMap;
@@ -41,8 +41,8 @@ pub(crate) fn simulate(
     // Where processes meet at the objects of one file, or make few calls, waits depend on the order in which they
     // begin.
     let has_extents = job.has_shared_file() && job.storage.is_parallel();
-    let opens_matter = has_extents || are_simulated(job);
-    let mut opens: BTreeMap<Access, Vec<u64>> = BTreeMap::new();
+    let starts_matter = has_extents || are_simulated(job);
+    let mut starts: BTreeMap<Access, Vec<u64>> = BTreeMap::new();
     let transfer_steps = job.steps.iter().filter_map(|step| match step.action {
         Action::Transfer(access) => Some((step.iteration, access)),
         _ => None,
@@ -54,13 +54,13 @@ pub(crate) fn simulate(
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
         let goes_on = |now: u64, done: f64| progress(Time(now), share(done), runs);
         let pattern = Runs::new(job, job.pattern.for_iteration(*iteration), *access);
-        if opens_matter && !opens.contains_key(access) {
-            let times = times_of_opens(&scenario.machine, job, *access, options)?;
-            opens.insert(*access, times);
+        if starts_matter && !starts.contains_key(access) {
+            let times = starts_of_transfers(&scenario.machine, job, *access, options)?;
+            starts.insert(*access, times);
         }
-        let of_opens = opens.get(access).map(Vec::as_slice);
+        let of_phase = starts.get(access).map(Vec::as_slice);
         let Some((phase, of_phase)) =
-            simulate_phase((scenario, job, by_requests), pattern, (&calls, of_opens), &goes_on)
+            simulate_phase((scenario, job, by_requests), pattern, (&calls, of_phase), &goes_on)
         else {
             return Err(StudyError::Interrupted);
         };
@@ -120,12 +120,12 @@ pub(crate) fn calls_of_nodes(
 fn simulate_phase(
     (scenario, job, by_requests): (&Scenario, &IoJob, bool),
     runs: Runs<'_>,
-    (calls, opens): (&[LoneCalls], Option<&[u64]>),
+    (calls, starts): (&[LoneCalls], Option<&[u64]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
 ) -> Option<(Phase, PhaseCost)> {
     let uses = vec![server_use(job, runs.access, &transfers_alone(calls, runs.access))];
     let mut fabric = Fabric::new(&job.topology, &job.network, uses);
-    let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], opens, 0, &mut fabric);
+    let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], starts, 0, &mut fabric);
     let Some(begun) = begun.pop() else { unreachable!("one phase was opened") };
     let (mut transfers, resolution) = begun.transfers(0, 1.0, &mut fabric);
     if by_requests {

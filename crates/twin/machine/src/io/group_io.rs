@@ -112,9 +112,9 @@ impl Io {
         self.jobs.iter().map(|state| state.job.start).max().unwrap_or(0)
     }
 
-    /// Time at which the last open of each of a job's processes in this group ended, ps, with its rank.
-    pub fn opens(&self, job: usize) -> impl Iterator<Item = (u64, u32)> {
-        self.clients[job].opens()
+    /// Time at which each of a job's processes in this group began its last transfers, ps, with its rank.
+    pub fn starts_of_transfers(&self, job: usize) -> impl Iterator<Item = (u64, u32)> {
+        self.clients[job].starts_of_transfers()
     }
 
     /// Time from which a job has no step left, ps.

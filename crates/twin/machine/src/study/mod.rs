@@ -10,10 +10,10 @@ mod ior_job;
 mod jobs;
 mod joined;
 mod logged;
-mod opens;
 mod options;
 mod run;
 mod saturation;
+mod starts;
 mod traffic;
 
 pub use crate::io::{ServerQueues, flash_rate};
@@ -32,8 +32,8 @@ pub use jobs::{
 };
 pub(crate) use joined::{JoinedTest, of_calls};
 pub use logged::LogFlush;
-pub(crate) use opens::times_of_opens;
 pub use options::{Fidelity, SimOptions};
 pub use run::Progress;
 pub use saturation::find_saturation;
+pub(crate) use starts::starts_of_transfers;
 pub use traffic::{check_traffic_fits, fidelity_of_traffic, simulate_traffic};

@@ -75,7 +75,7 @@ pub(crate) fn all_are_simulated(job: &IoJob) -> bool {
     job.tasks() > 1 && requests_of_first_calls(job).saturating_mul(calls) <= MOST_REQUESTS
 }
 
-/// Whether calls of a job's phases are simulated, so that the order of the processes' opens matters.
+/// Whether calls of a job's phases are simulated, so that the order in which the processes begin matters.
 pub(super) fn are_simulated(job: &IoJob) -> bool {
     let is_short = job.tasks() > 1 && job.pattern.transfers_per_rank() <= MOST_CALLS;
     all_are_simulated(job) || is_short && requests_of_first_calls(job) <= MOST_OF_FIRST_CALLS

@@ -17,9 +17,9 @@ use std::collections::VecDeque;
 /// reads of one file over 8 and 16 targets, whose time depends little on it as long as it is not 0.
 const UNEVEN: f64 = 0.1;
 
-/// Part of the rate of links between groups that messages use where packets choose among them: some links have a queue
-/// while others are idle, and packets in a queue hold up those behind them, which go to others. *Settled in view* of
-/// the build, seen and former test sets.
+/// Part of the rate of links between groups that the messages of several interfaces use where packets choose among
+/// them: some links have a queue while others are idle, and packets in a queue hold up those behind them, which go to
+/// others. *Settled in view* of the build, seen and former test sets.
 const BETWEEN_GROUPS: f64 = 0.8;
 
 /// Part of the rate of a receiver's link that is used while several interfaces send to it: packets that wait for it
@@ -44,6 +44,8 @@ struct Bundle {
     messages: Vec<(usize, f64)>,
     /// Bytes of each message until the first one ends.
     bytes: f64,
+    /// Links between groups that they cross.
+    between: Vec<LinkId>,
 }
 
 /// A node that receives messages.
@@ -96,6 +98,8 @@ pub(super) struct Network<'a> {
     senders: FxHashMap<u32, (LinkId, Interface)>,
     /// By receiving node.
     receivers: FxHashMap<u32, Receiver>,
+    /// Interfaces that send over a link between groups, where packets choose among these.
+    senders_between: FxHashMap<LinkId, u32>,
     /// By the flow's index.
     bundles: Vec<Bundle>,
     /// Times at which messages were given to their interfaces, by request, ps.
@@ -118,6 +122,7 @@ impl<'a> Network<'a> {
             between: NetworkLinks::new(&job.topology, &job.network),
             senders: FxHashMap::default(),
             receivers: FxHashMap::default(),
+            senders_between: FxHashMap::default(),
             bundles: Vec::new(),
             pushed: vec![0; requests.len()],
         };
@@ -212,7 +217,10 @@ impl<'a> Network<'a> {
 
     /// The first messages of a bundle have been sent, which are returned; the others go on.
     fn end_bundle(&mut self, bundle: Bundle, resource: Resource) -> Vec<Arrival> {
-        let Bundle { node, messages, bytes } = bundle;
+        let Bundle { node, messages, bytes, between } = bundle;
+        for link in between {
+            self.senders_between.entry(link).and_modify(|senders| *senders -= 1);
+        }
         for (number, _) in &messages {
             let (_, to) = self.ends(*number);
             self.receivers.entry(to).and_modify(|receiver| receiver.leave(node));
@@ -266,17 +274,10 @@ impl<'a> Network<'a> {
             self.receivers.entry(ends.1).and_modify(|receiver| receiver.enter(node));
             let receiver = &self.receivers[&ends.1];
             path.push((receiver.link, share / self.used_of(receiver)));
-            let first = path.len();
             self.between.add_path(ends, (share, DRAWS), &mut path, &mut self.links);
-            if self.between.has_detours() {
-                for (link, share) in &mut path[first..] {
-                    if self.links.units[link.index()].resource == Resource::GlobalLink {
-                        *share /= BETWEEN_GROUPS;
-                    }
-                }
-            }
         }
         merge(&mut path);
+        let between = self.enter_between(&mut path);
         let bytes = messages.iter().map(|(_, left)| *left).fold(f64::INFINITY, f64::min);
         let all = messages.len() as f64;
         let place = (u64::from(node) << 32) | first as u64;
@@ -286,6 +287,26 @@ impl<'a> Network<'a> {
         if self.bundles.len() <= flow.index() {
             self.bundles.resize(flow.index() + 1, Bundle::default());
         }
-        self.bundles[flow.index()] = Bundle { node, messages, bytes };
+        self.bundles[flow.index()] = Bundle { node, messages, bytes, between };
+    }
+
+    /// An interface begins to send over a path; returns the links between groups on it, where packets choose among
+    /// these. It uses a part of their rate if others send over them, too.
+    fn enter_between(&mut self, path: &mut Path) -> Vec<LinkId> {
+        let mut entered = Vec::new();
+        if !self.between.has_detours() {
+            return entered;
+        }
+        for (link, share) in path {
+            if self.links.units[link.index()].resource == Resource::GlobalLink {
+                let senders = self.senders_between.entry(*link).or_default();
+                if *senders > 0 {
+                    *share /= BETWEEN_GROUPS;
+                }
+                *senders += 1;
+                entered.push(*link);
+            }
+        }
+        entered
     }
 }

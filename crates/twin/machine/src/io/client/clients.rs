@@ -50,9 +50,9 @@ impl Clients {
         }
     }
 
-    /// Time at which the last open of each process of this group ended, ps, with its rank.
-    pub fn opens(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.ranks.iter().map(|rank| (rank.opened, rank.rank))
+    /// Time at which each process of this group began its last transfers, ps, with its rank.
+    pub fn starts_of_transfers(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.ranks.iter().map(|rank| (rank.transfers_began, rank.rank))
     }
 
     /// Processes of this group.
@@ -361,10 +361,7 @@ impl Clients {
         let (phase, rank) = (&mut self.phase, &mut self.ranks[slot as usize]);
         rank.in_other_calls += io.now() - rank.call_began;
         match io.job.steps[rank.step as usize].action {
-            Action::Open(_) => {
-                rank.opened = io.now();
-                phase.opens.end(io.now());
-            }
+            Action::Open(_) => phase.opens.end(io.now()),
             Action::Close(_) => phase.closes.end(io.now()),
             Action::Fsync => phase.transfers.end(io.now()),
             Action::MakeDirectories | Action::Remove | Action::RemoveExisting => {}

@@ -59,8 +59,6 @@ pub(super) struct Rank {
     pub awaits_turn_since: Option<u64>,
     /// Start of the call, ps.
     pub call_began: u64,
-    /// End of the last open, ps.
-    pub opened: u64,
     /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
@@ -90,7 +88,6 @@ impl Rank {
             waits_for_node: false,
             awaits_turn_since: None,
             call_began: 0,
-            opened: 0,
             transfers_began: 0,
             in_transfers: 0,
             in_other_calls: 0,

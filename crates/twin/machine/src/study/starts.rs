@@ -1,4 +1,4 @@
-//! The times at which the processes of a job have opened their files.
+//! The times at which the processes of a job begin their transfers.
 
 use super::error::StudyError;
 use super::ior_job::ior_job_on;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Bytes that each process writes after its open.
 const BYTES: Bytes = Bytes(4096);
 
-/// The time, by rank, at which the open of each process of a job ends in a phase, ps, from the first of them on. It
-/// depends on the way of messages to and from the metadata servers, and on that of the barrier before: simulated with
-/// packets, and with as little data as possible.
+/// The time, by rank, at which each process of a job begins its transfers in a phase, ps, from the first of them on. It
+/// depends on the way of messages to and from the metadata servers, and on those of the barriers before and, with
+/// `-g`, after the opens: simulated with packets, and with as little data as possible.
 ///
 /// # Errors
 /// Those of a simulation of the job.
-pub(crate) fn times_of_opens(
+pub(crate) fn starts_of_transfers(
     machine: &Machine,
     job: &IoJob,
     access: Access,
@@ -53,10 +53,10 @@ pub(crate) fn times_of_opens(
     let scenario = Scenario { io: vec![Arc::new(opening)], ..idle };
     let outcome = run(&scenario, &options, &|_, _, _| true)?;
     let ios = outcome.groups.iter().filter_map(|group| group.io.as_ref());
-    let mut opens: Vec<(u32, u64)> =
-        ios.flat_map(|io| io.opens(0)).map(|(at, rank)| (rank, at)).collect();
-    assert_eq!(opens.len(), job.tasks() as usize, "an open of each process");
-    opens.sort_unstable();
-    let first = opens.iter().map(|(_, at)| *at).min().unwrap_or(0);
-    Ok(opens.into_iter().map(|(_, at)| at - first).collect())
+    let mut starts: Vec<(u32, u64)> =
+        ios.flat_map(|io| io.starts_of_transfers(0)).map(|(at, rank)| (rank, at)).collect();
+    assert_eq!(starts.len(), job.tasks() as usize, "a start of each process");
+    starts.sort_unstable();
+    let first = starts.iter().map(|(_, at)| *at).min().unwrap_or(0);
+    Ok(starts.into_iter().map(|(_, at)| at - first).collect())
 }
