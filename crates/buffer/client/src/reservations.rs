@@ -243,12 +243,12 @@ impl Reservations {
     /// Extends a reservation to at least `bytes`, if there is space or becomes free soon, and returns its
     /// size. `ENOSPC`: there is none.
     pub fn extend(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
-        self.extend_with(reservation, bytes, |mut reserve| {
+        self.extend_with(reservation, bytes, |reserve| {
             let is_short = |result: &Result<u64, Errno>| match result {
                 Err(errno) => *errno == Errno::ENOSPC,
                 Ok(total) => *total < bytes,
             };
-            self.with_space(reservation.node, Some(reservation.handle), &mut reserve, is_short)
+            self.with_space(reservation.node, Some(reservation.handle), reserve, is_short)
         })
     }
 
@@ -336,15 +336,21 @@ impl Reservations {
         let others =
             listed.iter().filter(|other| other.node == node && Some(other.handle) != except);
         for other in others {
-            let early = self.take_early(other).map_or(0, |(granted, _)| granted);
-            if other.unused.swap(0, Ordering::AcqRel) + early > 0 {
-                any = true;
-                if let Ok(session) = self.sessions.session(node) {
-                    let _ = other.request(session, 0, 0);
-                }
-            }
+            any |= self.give_back(other);
         }
         any
+    }
+
+    /// Returns what is reserved and not used to the node. Returns `false` if that is nothing.
+    pub fn give_back(&self, reservation: &Reservation) -> bool {
+        let early = self.take_early(reservation).map_or(0, |(granted, _)| granted);
+        let unused = reservation.unused.swap(0, Ordering::AcqRel) + early;
+        if unused > 0
+            && let Ok(session) = self.sessions.session(reservation.node)
+        {
+            let _ = reservation.request(session, 0, 0);
+        }
+        unused > 0
     }
 
     /// Whether removed files may still take space. On several nodes that is so until the removal is

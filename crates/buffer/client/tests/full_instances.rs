@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::network_pool::NetworkPool;
-use support::process::key;
+use support::process::{Process, be_the_daemon, key};
 use support::{
     INSTANCE, Mounted, Pool, READ, READ_WRITE, STRIPE, Temporary, attach, make_instance, shell,
 };
@@ -32,6 +32,12 @@ const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 const MAPS: u64 = 32 * KIB;
 /// Time until the space of removed files is free.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+#[ignore = "not a test: the daemon of the other tests"]
+fn daemon_process() {
+    be_the_daemon();
+}
 
 /// Data that differ at each position, and by `seed`.
 fn noise(length: u64, seed: u64) -> Vec<u8> {
@@ -155,6 +161,16 @@ fn data_are_written_over_in_a_full_instance() {
             assert_eq!(again.write_at(&[1], end), Err(Errno::ENOSPC));
             assert_eq!(again.append(&[1]), Err(Errno::ENOSPC));
             assert_eq!(length(other, &file), end);
+        }
+        // A client that writes over data keeps no space from others.
+        if fs.storage_nodes() == 1 {
+            let less = SetAttr { size: Some(length(fs, &filler) - 64 * KIB), ..SetAttr::default() };
+            fs.set_attr(filler.ino(), None, less).unwrap();
+            file.write_all_at(&noise(end, 97), 0).unwrap();
+            let new = create(other, "new", mode);
+            new.write_all_at(&noise(32 * KIB, 1), 0).unwrap();
+            drop(new);
+            other.unlink(Ino::ROOT, b"new").unwrap();
         }
         // Nothing was leaked.
         drop((filler, again));
@@ -481,6 +497,30 @@ END
              cmp -n 300000 data fill1M
              rm /dev/shm/full-data-$$",
         );
+    }
+}
+
+/// Grants and handles are forgotten, and the instance is still full.
+#[test]
+fn data_are_written_over_after_a_restart_of_the_daemon() {
+    let temporary = Temporary::new();
+    let mut process = Process::start(&temporary.dir("flash"));
+    make_instance(process.local(), CAPACITY);
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
+    let near = attach(process.local());
+    let far = Fs::attach(process.remote(), INSTANCE, options).unwrap();
+    let file = create(&near, "file", READ_WRITE);
+    file.write_all_at(&noise(300_000, 1), 0).unwrap();
+    let far_file = far.open(file.ino(), REMOTE).unwrap().file;
+    let _filler = fill(&near, "filler", READ_WRITE);
+    for (round, file) in [&file, &far_file, &file].into_iter().enumerate() {
+        process.kill();
+        process.restart();
+        let new = noise(300_000, 2 + round as u64);
+        file.write_all_at(&new, 0).unwrap();
+        assert_eq!(file.write_at(&[1], MIB), Err(Errno::ENOSPC));
+        assert!(read(&far, file) == new);
+        used(&near);
     }
 }
 

@@ -313,6 +313,8 @@ fn begin_write(parts: &Parts, part: &Part, data: &[u8], at: u64) -> Result<Begun
     }
     let written = parts.with_part(part, || part.write_over_blocks(attachment, data, at))?;
     if written > 0 {
+        // It was too little for this write, but may be enough for another client.
+        attachment.reservations.give_back(&part.reservation);
         return Ok(Begun::Written(written));
     }
     let reserve = || part.reserve_for_write(attachment, data.len(), at);
