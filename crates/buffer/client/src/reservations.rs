@@ -336,13 +336,20 @@ impl Reservations {
         let others =
             listed.iter().filter(|other| other.node == node && Some(other.handle) != except);
         for other in others {
-            any |= self.give_back(other);
+            any |= self.request_nothing(other);
         }
         any
     }
 
+    /// Returns what is reserved and not used to the node, for others.
+    pub fn give_back(&self, reservation: &Reservation) {
+        // Not while another thread extends it.
+        let _epoch = reservation.epoch.lock();
+        self.request_nothing(reservation);
+    }
+
     /// Returns what is reserved and not used to the node. Returns `false` if that is nothing.
-    pub fn give_back(&self, reservation: &Reservation) -> bool {
+    fn request_nothing(&self, reservation: &Reservation) -> bool {
         let early = self.take_early(reservation).map_or(0, |(granted, _)| granted);
         let unused = reservation.unused.swap(0, Ordering::AcqRel) + early;
         if unused > 0
