@@ -240,8 +240,30 @@ impl Reservations {
         debug_assert!(listed.reservations.len() <= listed.prune_at);
     }
 
-    /// Extends a reservation to at least `bytes`, if there is space, and returns its size.
+    /// Extends a reservation to at least `bytes`, if there is space or becomes free soon, and returns its
+    /// size. `ENOSPC`: there is none.
     pub fn extend(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
+        self.extend_with(reservation, bytes, |reserve| {
+            let is_short = |result: &Result<u64, Errno>| match result {
+                Err(errno) => *errno == Errno::ENOSPC,
+                Ok(total) => *total < bytes,
+            };
+            self.with_space(reservation.node, Some(reservation.handle), reserve, is_short)
+        })
+    }
+
+    /// As [`extend`](Reservations::extend), but waits for no space to become free.
+    pub fn extend_at_once(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
+        self.extend_with(reservation, bytes, |reserve| reserve())
+    }
+
+    /// Extends a reservation with one or more of the requests that `request` gets.
+    fn extend_with(
+        &self,
+        reservation: &Reservation,
+        bytes: u64,
+        request: impl FnOnce(&mut dyn FnMut() -> Result<u64, Errno>) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
         let mut epoch = reservation.epoch.lock();
         let session = self.sessions.session(reservation.node)?;
         if let Some((granted, granted_in)) = self.take_early(reservation) {
@@ -254,17 +276,11 @@ impl Reservations {
         }
         let unused = reservation.unused.swap(0, Ordering::AcqRel);
         let mut returned = if *epoch == session.epoch() { unused } else { 0 };
-        let reserve = || {
+        let total = request(&mut || {
             let total = reservation.request(session, returned, bytes.saturating_sub(returned))?;
             returned = total;
             Ok(total)
-        };
-        let is_short = |result: &Result<u64, Errno>| match result {
-            Err(errno) => *errno == Errno::ENOSPC,
-            Ok(total) => *total < bytes,
-        };
-        let handle = Some(reservation.handle);
-        let total = self.with_space(reservation.node, handle, reserve, is_short)?;
+        })?;
         *epoch = session.epoch();
         reservation.unused.store(total, Ordering::Release);
         Ok(total)
@@ -320,15 +336,28 @@ impl Reservations {
         let others =
             listed.iter().filter(|other| other.node == node && Some(other.handle) != except);
         for other in others {
-            let early = self.take_early(other).map_or(0, |(granted, _)| granted);
-            if other.unused.swap(0, Ordering::AcqRel) + early > 0 {
-                any = true;
-                if let Ok(session) = self.sessions.session(node) {
-                    let _ = other.request(session, 0, 0);
-                }
-            }
+            any |= self.request_nothing(other);
         }
         any
+    }
+
+    /// Returns what is reserved and not used to the node, for others.
+    pub fn give_back(&self, reservation: &Reservation) {
+        // Not while another thread extends it.
+        let _epoch = reservation.epoch.lock();
+        self.request_nothing(reservation);
+    }
+
+    /// Returns what is reserved and not used to the node. Returns `false` if that is nothing.
+    fn request_nothing(&self, reservation: &Reservation) -> bool {
+        let early = self.take_early(reservation).map_or(0, |(granted, _)| granted);
+        let unused = reservation.unused.swap(0, Ordering::AcqRel) + early;
+        if unused > 0
+            && let Ok(session) = self.sessions.session(reservation.node)
+        {
+            let _ = reservation.request(session, 0, 0);
+        }
+        unused > 0
     }
 
     /// Whether removed files may still take space. On several nodes that is so until the removal is

@@ -3,7 +3,8 @@
 //! The data of a file lie in data objects, one on each storage node that holds some of it. With a
 //! descriptor from a daemon on the same host, reads and writes are system calls on the object and
 //! nothing else. Every write uses space that was reserved by [`FileRequest::ReserveSpace`], some
-//! megabytes at a time; that keeps the instance within its capacity.
+//! megabytes at a time; that keeps the instance within its capacity. A write for which no space is
+//! left goes to the storage daemon, which carries it out if the data object has blocks for all of it.
 
 mod delayed_writes;
 mod locks;
@@ -20,7 +21,7 @@ pub use read_ahead::ReadAheadMemory;
 use crate::requester::Requester;
 use crate::reservations::EarlySpace;
 use crate::session::FileLease;
-use forebay_protocol::message::{FileRequest, OpenMode};
+use forebay_protocol::message::{FileRequest, MAX_DATA, OpenMode};
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Errno, HandleId, Ino};
 use part::Part;
@@ -196,11 +197,28 @@ impl File {
             return appended;
         }
         let (primary, attachment) = (&self.parts.primary, &self.parts.attachment);
+        if primary.try_reserve_for_append(attachment, data.len())? {
+            return primary.append(attachment, data);
+        }
+        // The object may have blocks after its end.
+        let appended = primary.append_over_blocks(attachment, data)?;
+        if appended > 0 {
+            return Ok(appended);
+        }
         match primary.reserve_for_append(attachment, data.len() as u64) {
-            // A write at a known offset may need less space.
-            Err(Errno::ENOSPC) => self.write_through(data, self.length()?),
+            Err(Errno::ENOSPC) => self.append_at_end(data),
             reserved => reserved.and_then(|()| primary.append(attachment, data)),
         }
+    }
+
+    /// Appends to the only object: a write at a known offset may need less space. It must not be
+    /// carried out over blocks that another append has filled meanwhile.
+    fn append_at_end(&self, data: &[u8]) -> Result<usize, Errno> {
+        let (primary, attachment) = (&self.parts.primary, &self.parts.attachment);
+        let end = self.length()?;
+        let length = data.len().min(MAX_DATA);
+        let length = primary.reserve_for_write(attachment, length, end)?;
+        primary.write(attachment, &data[..length], end)
     }
 
     /// Appends under the append lock of the file's metadata node.

@@ -5,6 +5,7 @@
 use crate::attachment::Attachment;
 use crate::reservations::Reservation;
 use crate::unsynced::Unsynced;
+use forebay_net::extents::bytes_with_blocks;
 use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
@@ -93,12 +94,12 @@ impl Part {
         }
     }
 
-    /// Writes at `offset`, within the space that
-    /// [`reserve_for_write`](Part::reserve_for_write) returned.
+    /// Writes at `offset`, within reserved space.
     pub fn write(&self, at: &Attachment, data: &[u8], offset: u64) -> Result<usize, Errno> {
         let Some(object) = &self.object else {
             return self.write_remote(at, data, offset, false);
         };
+        self.fence_sent_writes(at)?;
         let count = write_object(object, data, offset)?;
         self.write_behind.record_write(object, offset, count as u64);
         Ok(count)
@@ -109,10 +110,83 @@ impl Part {
         self.note_write(at)?;
         match &self.object {
             Some(object) => {
+                self.fence_sent_writes(at)?;
                 Ok(rustix::io::pwritev2(object, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND)?)
             }
             None => self.write_remote(at, data, 0, true),
         }
+    }
+
+    /// Writes at `offset` without reserved space, over blocks that the object has. Returns the bytes
+    /// written: fewer than `data`, perhaps none, if the object lacks blocks.
+    ///
+    /// The storage daemon writes, also to an object of this host: it knows that nobody frees the blocks
+    /// meanwhile.
+    pub fn write_over_blocks(
+        &self,
+        at: &Attachment,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < data.len() {
+            let position = offset + done as u64;
+            let message = &data[done..(done + MAX_DATA).min(data.len())];
+            let range = position..position + message.len() as u64;
+            if let Some(object) = &self.object
+                && bytes_with_blocks(object, range)? < message.len() as u64
+            {
+                break; // the daemon would refuse it
+            }
+            match self.send_without_space(at, message, position, false)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        assert!(done <= data.len());
+        Ok(done)
+    }
+
+    /// As [`write_over_blocks`](Part::write_over_blocks), at the end of the object.
+    pub fn append_over_blocks(&self, at: &Attachment, data: &[u8]) -> Result<usize, Errno> {
+        self.note_write(at)?;
+        let data = &data[..data.len().min(MAX_DATA)];
+        if let Some(object) = &self.object {
+            let end = object.metadata()?.len();
+            if bytes_with_blocks(object, end..end + data.len() as u64)? < data.len() as u64 {
+                return Ok(0); // the daemon would refuse it
+            }
+        }
+        self.send_without_space(at, data, 0, true)
+    }
+
+    /// Sends a write for which no space is reserved. Returns the bytes written; 0: it needs space.
+    fn send_without_space(
+        &self,
+        at: &Attachment,
+        data: &[u8],
+        offset: u64,
+        append: bool,
+    ) -> Result<usize, Errno> {
+        let request = self.write_request(offset, append);
+        let session = at.sessions.session(self.node)?;
+        let mut result = session.data_call(request.clone(), data, &mut [], append);
+        if result == Err(Errno::EBADF) {
+            session.reset_data_connections()?;
+            result = session.data_call(request, data, &mut [], append);
+        }
+        match result {
+            // A daemon of the release before this one may not know that a handle of this host writes over
+            // data connections. If it does not know the handle at all, the next request tells.
+            Err(Errno::EDQUOT | Errno::EBADF) => Ok(0),
+            Ok(count) if count > data.len() => Err(Errno::EPROTO),
+            other => other,
+        }
+    }
+
+    /// Writes to the object itself must not be undone by one that was sent to the daemon, and failed.
+    fn fence_sent_writes(&self, at: &Attachment) -> Result<(), Errno> {
+        at.sessions.session(self.node)?.fence_writes()
     }
 
     pub fn write_request(&self, offset: u64, append: bool) -> DataRequest {
@@ -160,8 +234,31 @@ impl Part {
         Ok(self.reservation.take(block_bytes(offset, length as u64)))
     }
 
-    /// Reserves the space for a write of `length` bytes at `offset`. Returns the bytes that may be
-    /// written: fewer, but some, if the node is nearly full; `ENOSPC` if it is full.
+    /// Reserves the space for a write of `length` bytes at `offset`. `false`: the node has no space for all
+    /// of it at the moment.
+    pub fn try_reserve(&self, at: &Attachment, length: usize, offset: u64) -> Result<bool, Errno> {
+        self.note_write(at)?;
+        at.reservations.note_write(&self.reservation);
+        at.reservations.list(&self.reservation);
+        let wanted = block_bytes(offset, length as u64);
+        while !self.reservation.take(wanted) {
+            match at.reservations.extend_at_once(&self.reservation, wanted) {
+                Err(Errno::ENOSPC) => return Ok(false),
+                total if total? < wanted => return Ok(false),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`try_reserve`](Part::try_reserve), for an append, whose offset may be anywhere in a block.
+    pub fn try_reserve_for_append(&self, at: &Attachment, length: usize) -> Result<bool, Errno> {
+        self.try_reserve(at, length, BLOCK_BYTES - 1)
+    }
+
+    /// Reserves the space for a write of `length` bytes at `offset`, and waits for space that becomes free
+    /// soon. Returns the bytes that may be written: fewer, but some, if the node is nearly full;
+    /// `ENOSPC` if it is full.
     pub fn reserve_for_write(
         &self,
         at: &Attachment,

@@ -232,7 +232,7 @@ impl File {
     }
 
     /// Copies within the instance. Returns less than `length` at the end of this file. `EXDEV` if
-    /// the two files cannot be copied directly.
+    /// the two files cannot be copied directly, as in a full instance: a write may succeed there.
     pub fn copy_file_range(
         &self,
         offset: u64,
@@ -250,7 +250,10 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        to.reserve_space(to_offset, length)?;
+        match to.reserve_space(to_offset, length) {
+            Err(Errno::ENOSPC) => return Err(Errno::EXDEV),
+            reserved => reserved?,
+        }
         let (mut from, mut into) = (offset, to_offset);
         let copied = rustix::fs::copy_file_range(
             source,

@@ -232,7 +232,10 @@ pub fn write(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
 fn write_extents(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno> {
     if let Some((part, extent)) = single_extent(parts, offset, data.len())? {
         let at = extent.object_offset;
-        let length = reserve(parts, part, data.len(), at)?;
+        let length = match begin_write(parts, part, data, at)? {
+            Begun::Reserved(length) => length,
+            Begun::Written(count) => return Ok(count),
+        };
         let write = || part.write(&parts.attachment, &data[..length], at);
         return parts.with_part(part, write);
     }
@@ -241,12 +244,19 @@ fn write_extents(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno
     for extent in message_extents(parts, offset, data.len()) {
         let start = (extent.offset - offset) as usize;
         let memory = &data[start..start + extent.length as usize];
-        let reserved = parts.part(extent.node).and_then(|part| {
-            let length = reserve(parts, part, memory.len(), extent.object_offset)?;
-            Ok((part, &memory[..length]))
+        let begun = parts.part(extent.node).and_then(|part| {
+            let begun = begin_write(parts, part, memory, extent.object_offset)?;
+            Ok((part, begun))
         });
-        let (part, memory) = match reserved {
-            Ok(reserved) => reserved,
+        let (part, memory) = match begun {
+            Ok((part, Begun::Reserved(length))) => (part, &memory[..length]),
+            Ok((_, Begun::Written(count))) => {
+                result.add(extent, Ok(count));
+                if (count as u64) < extent.length {
+                    break;
+                }
+                continue;
+            }
             Err(errno) => {
                 result.add(extent, Err(errno));
                 break;
@@ -286,10 +296,29 @@ fn write_extents(parts: &Parts, data: &[u8], offset: u64) -> Result<usize, Errno
     result.written.inspect(|written| assert!(*written <= data.len()))
 }
 
-/// Reserves space for `length` bytes in a part, or for fewer. Returns how many may be written.
-fn reserve(parts: &Parts, part: &Part, length: usize, at: u64) -> Result<usize, Errno> {
-    let reserve = || part.reserve_for_write(&parts.attachment, length, at);
-    parts.with_part(part, reserve)
+/// How a write to a part goes on.
+enum Begun {
+    /// As many bytes may be written: the space for them is reserved.
+    Reserved(usize),
+    /// As many bytes are written, over blocks that the object has.
+    Written(usize),
+}
+
+/// Reserves the space for a write of `data` to a part, or for some of them. If there is not enough, but
+/// the object has blocks for the write, it is carried out without.
+fn begin_write(parts: &Parts, part: &Part, data: &[u8], at: u64) -> Result<Begun, Errno> {
+    let attachment = &parts.attachment;
+    if parts.with_part(part, || part.try_reserve(attachment, data.len(), at))? {
+        return Ok(Begun::Reserved(data.len()));
+    }
+    let written = parts.with_part(part, || part.write_over_blocks(attachment, data, at))?;
+    if written > 0 {
+        // It was too little for this write, but may be enough for another client.
+        attachment.reservations.give_back(&part.reservation);
+        return Ok(Begun::Written(written));
+    }
+    let reserve = || part.reserve_for_write(attachment, data.len(), at);
+    parts.with_part(part, reserve).map(Begun::Reserved)
 }
 
 fn receive_write(parts: &Parts, in_flight: InFlight<'_, &[u8]>) -> (Extent, Result<usize, Errno>) {

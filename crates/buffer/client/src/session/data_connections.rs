@@ -14,6 +14,7 @@ use forebay_protocol::Call;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Sequence number of all calls: a connection carries one at a time.
@@ -41,6 +42,8 @@ impl State {
 #[derive(Debug, Default)]
 pub struct DataConnections {
     state: Mutex<State>,
+    /// Whether there are broken ones.
+    any_broken: AtomicBool,
     /// Held while broken ones are replaced: other requests have to wait for that.
     replacing: Mutex<()>,
 }
@@ -55,7 +58,7 @@ impl DataConnections {
     }
 
     pub fn has_broken(&self) -> bool {
-        !self.state.lock().broken.is_empty()
+        self.any_broken.load(Ordering::Acquire)
     }
 
     /// Replaces all broken connections by those that `connect` makes.
@@ -73,6 +76,7 @@ impl DataConnections {
             let mut state = self.state.lock();
             // More may have broken meanwhile.
             state.broken.retain(|broken| *broken != number);
+            self.any_broken.store(!state.broken.is_empty(), Ordering::Release);
             state.idle.push((number, connection, Instant::now()));
             state.check();
         }
@@ -166,6 +170,7 @@ impl Drop for DataConnection {
             let mut state = self.all.state.lock();
             let numbers = if self.is_read { &mut state.unused } else { &mut state.broken };
             numbers.push(self.number);
+            self.all.any_broken.store(!state.broken.is_empty(), Ordering::Release);
             state.check();
         }
     }

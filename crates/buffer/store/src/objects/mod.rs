@@ -10,6 +10,7 @@ mod checksum_validity;
 mod damaged;
 mod disk;
 mod io_throttle;
+mod overwrite;
 mod removal;
 mod scan;
 
@@ -18,6 +19,7 @@ pub use checksum::{ScrubVerdict, boot_hash};
 pub use damaged::DamagedObjects;
 pub use disk::{DiskObjects, FOLDERS, RecordChecksumsError};
 pub use io_throttle::{IoThrottle, MIN_RATE};
+pub use overwrite::require_blocks;
 pub use removal::{RemovalProgress, RemovalQueue};
 
 use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};
@@ -101,6 +103,9 @@ pub trait Objects {
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
     ) -> Result<(), Errno>;
+    /// The bytes of a range that have blocks of the object, so that allocating them takes no more
+    /// space; fewer where the file system does not tell.
+    fn bytes_with_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<u64, Errno>;
     /// Allocate, free or zero a range.
     fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno>;
     /// The next byte at or after `offset` that is in a hole, or that is data.

@@ -144,14 +144,15 @@ impl<O: Objects> Volume<O> {
         let ino = self.file_to_write(node, requester, id)?;
         let object = self.object(ino);
         let before = self.objects.stat(object)?;
-        // Data in the range counts as allocated only if the object has no holes.
+        // Data in the range counts as allocated without a closer look only if the object has no holes.
         let covered = if before.space >= before.size && offset < before.size {
             length.min(before.size - offset)
         } else {
             0
         };
-        let needed = self.space.used().saturating_add(length - covered);
-        if !frees && needed > self.state.spec.capacity {
+        let (used, capacity) = (self.space.used(), self.state.spec.capacity);
+        let is_full = |covered| !frees && used.saturating_add(length - covered) > capacity;
+        if is_full(covered) && is_full(self.objects.bytes_with_blocks(object, offset..end)?) {
             return Err(Errno::ENOSPC);
         }
         self.objects.allocate(object, offset..end, what)?;

@@ -257,7 +257,9 @@ impl<O: Objects> Volume<O> {
         node.sessions.add_handle(origin.session);
         self.account_memory(&mut node.memory);
         let passes_descriptor = mode.descriptor && origin.session_has_descriptors;
-        if origin.session_uses_data_connections || (passes_descriptor && mode.write) {
+        // A client that has, or has kept, a descriptor writes over a data connection in a full instance.
+        let may_write_over_blocks = origin.session_has_descriptors && mode.write;
+        if origin.session_uses_data_connections || may_write_over_blocks {
             let mode = OpenMode { descriptor: passes_descriptor, ..mode };
             let object = self.object(ino);
             node.effects.push(Effect::BulkOpen(origin.session, id, object, mode));

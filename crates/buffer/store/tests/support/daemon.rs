@@ -369,7 +369,7 @@ impl Daemon {
     }
 }
 
-/// Write as a data connection does, within the grant of the handle.
+/// Write as a data connection does, within the grant of the handle, or over blocks.
 fn write_data(
     objects: &mut MemoryObjects,
     open: &mut OpenObject,
@@ -381,7 +381,16 @@ fn write_data(
     // The offset of an append is unknown: assume that it straddles one more block.
     let (from, at) = if append { (BLOCK_BYTES - 1, end) } else { (offset, offset) };
     let needed = block_bytes(from, payload.len() as u64);
-    open.grant = open.grant.checked_sub(needed).ok_or(Errno::EDQUOT)?;
+    match open.grant.checked_sub(needed) {
+        Some(rest) => open.grant = rest,
+        None => {
+            let range = at..at + payload.len() as u64;
+            let there = objects.bytes_with_blocks(open.object, range).unwrap_or(0);
+            if there < payload.len() as u64 {
+                return Err(Errno::EDQUOT);
+            }
+        }
+    }
     objects.write_object(open.object, at, payload)?;
     objects.set_times(open.object, None, Some(now))?;
     Ok(Reply::Written { count: payload.len() as u32, offset: at })

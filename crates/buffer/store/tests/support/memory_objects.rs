@@ -190,6 +190,17 @@ impl Objects for MemoryObjects {
         })
     }
 
+    fn bytes_with_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<u64, Errno> {
+        self.with_object(id, |object| {
+            let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+            let bytes = |block: &u64| {
+                let (start, end) = (block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
+                end.min(range.end) - start.max(range.start)
+            };
+            object.blocks.range(blocks).map(bytes).sum()
+        })
+    }
+
     fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno> {
         self.with_object(id, |object| {
             let Range { start: offset, end } = range;

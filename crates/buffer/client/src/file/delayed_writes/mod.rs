@@ -253,7 +253,7 @@ fn reserve(file: &File, length: usize, offset: u64) -> bool {
         Ok(false) => {
             // The storage node takes the whole reservation for used when it is asked for more.
             file.finish_writes();
-            part.reserve_for_write(attachment, length, offset) == Ok(length)
+            part.try_reserve(attachment, length, offset) == Ok(true)
         }
         reserved => reserved == Ok(true),
     }

@@ -176,8 +176,8 @@ impl OpenObject {
         Ok(())
     }
 
-    /// Deduct the space for a write of `length` bytes from the grant; `EDQUOT` if it is too small,
-    /// and the client has to reserve space first.
+    /// Deduct the space for a write of `length` bytes from the grant; `EDQUOT` if it is too small.
+    /// Unless the object has blocks for the write, the client has to reserve space first.
     pub fn consume_grant(&self, offset: u64, append: bool, length: usize) -> Result<(), Errno> {
         if !self.mode.write {
             return Err(Errno::EBADF);

@@ -227,6 +227,36 @@ fn write_beyond_grant_or_to_closed_handle_is_received_and_refused() {
     served.join().unwrap().unwrap();
 }
 
+#[test]
+fn write_without_grant_needs_blocks_for_all_of_it() {
+    let flash = Flash::new();
+    let (stream, served) = flash.connect();
+    let mut connection = Connection::from(channel(stream));
+    let data = vec![3; 4 * MAX_CHUNK_BYTES];
+    assert!(matches!(write(&mut connection, &data, 0), Reply::Written { .. }));
+    flash.opens.set_grant(SESSION, HANDLE, 4096);
+    let new = vec![4; 4 * MAX_CHUNK_BYTES];
+    assert_eq!(write(&mut connection, &new, 1), Reply::Failed(Errno::EDQUOT));
+    assert!(read(&mut connection, 0, 2 * data.len()) == data, "nothing was written");
+    let written = Reply::Written { count: new.len() as u32, offset: 0 };
+    assert_eq!(write(&mut connection, &new, 0), written);
+    assert!(read(&mut connection, 0, 2 * data.len()) == new);
+    let append = DataRequest::Write { handle: HANDLE, offset: 0, append: true };
+    let mut append = |data: &[u8]| {
+        connection.call(&call(Request::Data(append.clone())), data, &mut []).unwrap().reply
+    };
+    assert_eq!(append(&new[..8192]), Reply::Failed(Errno::EDQUOT));
+    let granted = Reply::Written { count: 1, offset: new.len() as u64 };
+    flash.opens.set_grant(SESSION, HANDLE, 8192);
+    assert_eq!(append(&[5]), granted);
+    flash.opens.set_grant(SESSION, HANDLE, 0);
+    let in_last_block = Reply::Written { count: 4095, offset: new.len() as u64 + 1 };
+    assert_eq!(append(&new[..4095]), in_last_block);
+    assert_eq!(append(&[5]), Reply::Failed(Errno::EDQUOT));
+    drop(connection);
+    served.join().unwrap().unwrap();
+}
+
 fn over_tcp() -> (Stream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -9,9 +9,10 @@ pub use checksums::RecordChecksumsError;
 use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
+use super::overwrite::BlockLocks;
 use super::removal::RemovalQueue;
 use super::{DamagedObjects, ObjectId, Objects, Times};
-use forebay_net::extents::next_extent;
+use forebay_net::extents::{bytes_with_blocks, next_extent};
 use forebay_protocol::message::{Allocate, FoundExtent, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Errno, Ino, InstanceId, Timestamp};
@@ -46,6 +47,8 @@ pub struct DiskObjects {
     validity: Arc<ChecksumValidity>,
     removal_queue: Arc<RemovalQueue>,
     damaged: Arc<DamagedObjects>,
+    /// Held while blocks of an object are freed, or written over without reserved space.
+    pub(super) block_locks: Arc<BlockLocks>,
 }
 
 impl DiskObjects {
@@ -62,6 +65,7 @@ impl DiskObjects {
             validity: Arc::new(validity),
             removal_queue: Arc::new(RemovalQueue::scan(root)?),
             damaged: Arc::default(),
+            block_locks: Arc::default(),
         })
     }
 
@@ -248,6 +252,7 @@ impl Objects for DiskObjects {
 
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_for_writing(id, OFlags::WRONLY)?;
+        let _lock = self.block_locks.lock(id);
         Ok(rustix::fs::ftruncate(file, size)?)
     }
 
@@ -266,6 +271,10 @@ impl Objects for DiskObjects {
         }
     }
 
+    fn bytes_with_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<u64, Errno> {
+        bytes_with_blocks(self.open_for_scan(id)?, range)
+    }
+
     fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno> {
         let size_flag =
             |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
@@ -275,6 +284,7 @@ impl Objects for DiskObjects {
             Allocate::Zero { keep_size } => FallocateFlags::ZERO_RANGE | size_flag(keep_size),
         };
         let file = self.open_for_writing(id, OFlags::RDWR)?;
+        let _lock = self.block_locks.lock(id);
         Ok(fallocate(file, flags, range.start, range.end - range.start)?)
     }
 
