@@ -98,13 +98,13 @@ pub fn scrub_object(
         Err(Errno::ENOENT) => return Ok(Scrubbed::Removed),
         Err(error) if is_stopped() => return Err(error),
         Err(error) => {
-            objects.damaged().note_unreadable(id, error);
+            objects.note_unreadable(id, error);
             return Ok(Scrubbed::Damaged { offset: 0 });
         }
     };
     let outcome = match verdict {
         ScrubVerdict::Damaged(offset) => {
-            objects.damaged().note_mismatch(id, offset);
+            objects.note_mismatch(id, offset);
             return Ok(Scrubbed::Damaged { offset });
         }
         ScrubVerdict::Intact => Scrubbed::Intact { bytes },

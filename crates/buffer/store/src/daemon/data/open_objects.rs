@@ -170,7 +170,7 @@ impl OpenObject {
         if let Some(offset) = damage
             && objects.valid_checksums(file)?.as_ref() == Some(checksums)
         {
-            objects.damaged().note_mismatch(self.object, offset);
+            objects.note_mismatch(self.object, offset);
             return Err(Errno::EIO);
         }
         Ok(())

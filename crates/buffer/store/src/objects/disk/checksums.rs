@@ -68,6 +68,26 @@ impl DiskObjects {
         IoThrottle::with_rate(&*self.root_dir, bytes_per_second)
     }
 
+    /// Log and remember that the data of an object do not match a checksum at `offset`.
+    pub fn note_mismatch(&self, id: ObjectId, offset: u64) {
+        self.damaged.note_mismatch(id, offset);
+        self.clear_if_removed(id);
+    }
+
+    /// Log and remember that an object cannot be read.
+    pub fn note_unreadable(&self, id: ObjectId, error: Errno) {
+        self.damaged.note_unreadable(id, error);
+        self.clear_if_removed(id);
+    }
+
+    /// A removal unlinks an object before it clears the damage. One that was removed while it was read
+    /// would otherwise be remembered after that, for ever.
+    fn clear_if_removed(&self, id: ObjectId) {
+        if matches!(self.open_for_scan(id), Err(Errno::ENOENT)) {
+            self.damaged.clear(id);
+        }
+    }
+
     /// The objects that are known to be damaged.
     pub fn damaged(&self) -> &DamagedObjects {
         &self.damaged
@@ -139,5 +159,33 @@ impl DiskObjects {
         }
         std::fs::rename(&new, &path)?;
         self.root_dir.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Objects;
+    use forebay_protocol::{InstanceId, Timestamp};
+
+    #[test]
+    fn damage_that_is_found_while_an_object_is_removed_is_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut objects = DiskObjects::open(dir.path()).unwrap();
+        let instance = InstanceId(1);
+        objects.add_instance(instance).unwrap();
+        let [kept, removed] = [5, 6].map(|ino| ObjectId { instance, ino: Ino(ino) });
+        let epoch = Timestamp::default();
+        for id in [kept, removed] {
+            objects.put_object(id, &[1; 100], (epoch, epoch)).unwrap();
+            objects.note_mismatch(id, 7);
+        }
+        objects.remove(removed).unwrap();
+        objects.note_mismatch(removed, 7);
+        objects.note_unreadable(removed, Errno::EIO);
+        assert_eq!(objects.damaged().list(), [(kept, 7)]);
+        objects.remove_instance(instance).unwrap();
+        objects.note_mismatch(kept, 7);
+        assert_eq!(objects.damaged().list(), []);
     }
 }

@@ -45,7 +45,7 @@ impl DiskObjects {
         let damage =
             self.valid_checksums(&file)?.and_then(|checksums| checksums.first_damage(0, &data));
         if let Some(offset) = damage {
-            self.damaged.note_mismatch(id, offset);
+            self.note_mismatch(id, offset);
             return Err(Errno::EIO);
         }
         let now = read_stat()?;

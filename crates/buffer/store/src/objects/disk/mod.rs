@@ -171,9 +171,11 @@ impl Objects for DiskObjects {
     }
 
     fn remove_instance(&mut self, id: InstanceId) -> Result<(), Errno> {
+        self.removal_queue.enqueue(id, &self.instance_path(id))?;
+        // From now on nobody finds it at its path.
         self.instance_dirs.lock().remove(&id);
         self.damaged.clear_instance(id);
-        Ok(self.removal_queue.enqueue(id, &self.instance_path(id))?)
+        Ok(())
     }
 
     fn list_instances(&self) -> Result<Vec<InstanceId>, Errno> {
@@ -293,12 +295,14 @@ impl Objects for DiskObjects {
     }
 
     fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
-        self.damaged.clear(id);
         let dir = self.instance_dir(id.instance)?;
         match unlinkat(&*dir, object_path(id.ino), AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
+        // Who reads it now, and finds damage, sees that it is removed.
+        self.damaged.clear(id);
+        Ok(())
     }
 
     fn has_durable_checksums(&self, id: ObjectId) -> bool {
