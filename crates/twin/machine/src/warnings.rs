@@ -59,12 +59,17 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
             Bytes(of_a_server)
         ));
     }
-    let per_rank = counts.operations / u64::from(job.tasks().max(1));
+    let per_rank = (counts.operations / u64::from(job.tasks().max(1))).max(1);
     if per_rank < MIN_TRANSFERS {
+        let transfers = per_rank * job.calls_joined;
+        let joined = match job.calls_joined {
+            1 => String::new(),
+            _ => format!(" ({per_rank} when the client's cache has joined them)"),
+        };
         warnings.push(format!(
-            "{} transfers a process in the {access} phase, of which the first and the last are not \
-             typical: at least {MIN_TRANSFERS} give a rate that does not depend on their number",
-            per_rank.max(1),
+            "{transfers} transfers a process in the {access} phase{joined}, of which the first and the \
+             last are not typical: at least {} give a rate that does not depend on their number",
+            MIN_TRANSFERS * job.calls_joined,
         ));
     }
     warnings

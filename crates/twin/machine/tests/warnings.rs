@@ -1,7 +1,7 @@
 //! Warnings about results that a part of a run decides.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use forebay_machine::study::{SimOptions, simulate_ior, simulate_traffic};
+use forebay_machine::study::{FileSystem, SimOptions, simulate_ior, simulate_traffic};
 use forebay_machine_file::Setting;
 use forebay_machine_file::machine::{Client, ClientType, Machine};
 use forebay_units::{Bytes, Rate};
@@ -90,6 +90,18 @@ fn tail_of_a_few_slow_nodes_gives_a_warning() {
 fn few_transfers_of_a_process_give_a_warning() {
     let warnings = of_ior("-a POSIX -F -w -t 8m -b 32m", 4, 1);
     assert_only(&warnings, &["4 transfers a process"]);
+}
+
+#[test]
+fn few_transfers_that_the_clients_cache_joins_are_counted_as_the_program_makes_them() {
+    let machine = Machine::load("shaheen2").unwrap();
+    let options = SimOptions {
+        file_system: FileSystem::Parallel { stripe_count: Some(4), stripe: None },
+        ..SimOptions::default()
+    };
+    let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 1m -b 32m", 4, 1, &options);
+    let found = warnings.iter().filter(|w| w.contains("32 transfers a process"));
+    assert_eq!(found.count(), 1, "{warnings:?}");
 }
 
 #[test]
