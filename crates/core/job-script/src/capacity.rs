@@ -161,6 +161,7 @@ mod tests {
             ("3.5TiB", "smaller unit"),
             ("100", "has no unit"),
             ("100gib", "did you mean `100GiB`"),
+            ("10Gi", "did you mean `10GiB`"),
             ("10GB ", "unknown unit"),
             ("10XB", "unknown unit"),
             ("0GB", "asks for nothing"),

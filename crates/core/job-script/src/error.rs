@@ -124,7 +124,8 @@ pub(super) fn closest_match<'a>(word: &str, known: &[&'a str]) -> Option<&'a str
         .iter()
         .map(|k| (strsim::levenshtein(&lower, &k.to_lowercase()), *k))
         .filter(|(d, k)| *d <= 1 + k.len() / 4)
-        .min_by_key(|(d, _)| *d)
+        // Of several, one that is cut off.
+        .min_by_key(|(d, k)| (*d, !k.to_lowercase().starts_with(&lower)))
         .map(|(_, k)| k)
 }
 
