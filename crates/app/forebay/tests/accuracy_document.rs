@@ -61,7 +61,7 @@ fn document_has_the_rows_of_each_group() {
     }
 }
 
-/// How many rows of a group hold in the document, and how many there are.
+/// Numbers of rows of a group in the document: those that hold, and all.
 fn count(status: Status) -> (usize, usize) {
     let lines = lines_of_document(status);
     (lines.iter().filter(|line| line.ends_with("| holds |")).count(), lines.len())

@@ -26,6 +26,15 @@ const EARLY_PART: u32 = 4;
 /// Minimum number of listed reservations at which those of closed files are dropped.
 const MIN_PRUNED: usize = 256;
 
+/// How a request for space continues if the node is short of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfShort {
+    /// It waits for space that becomes free soon.
+    Wait,
+    /// It ends.
+    Fail,
+}
+
 /// Space that a daemon has reserved for writes to one data object.
 #[derive(Debug)]
 pub struct Reservation {
@@ -240,29 +249,13 @@ impl Reservations {
         debug_assert!(listed.reservations.len() <= listed.prune_at);
     }
 
-    /// Extends a reservation to at least `bytes`, if there is space or becomes free soon, and returns its
-    /// size. `ENOSPC`: there is none.
-    pub fn extend(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
-        self.extend_with(reservation, bytes, |reserve| {
-            let is_short = |result: &Result<u64, Errno>| match result {
-                Err(errno) => *errno == Errno::ENOSPC,
-                Ok(total) => *total < bytes,
-            };
-            self.with_space(reservation.node, Some(reservation.handle), reserve, is_short)
-        })
-    }
-
-    /// As [`extend`](Reservations::extend), but waits for no space to become free.
-    pub fn extend_at_once(&self, reservation: &Reservation, bytes: u64) -> Result<u64, Errno> {
-        self.extend_with(reservation, bytes, |reserve| reserve())
-    }
-
-    /// Extends a reservation with one or more of the requests that `request` gets.
-    fn extend_with(
+    /// Extends a reservation to at least `bytes`, if there is space, and returns its size, which is less if
+    /// there is too little. `ENOSPC`: there is none.
+    pub fn extend(
         &self,
         reservation: &Reservation,
         bytes: u64,
-        request: impl FnOnce(&mut dyn FnMut() -> Result<u64, Errno>) -> Result<u64, Errno>,
+        if_short: IfShort,
     ) -> Result<u64, Errno> {
         let mut epoch = reservation.epoch.lock();
         let session = self.sessions.session(reservation.node)?;
@@ -276,11 +269,22 @@ impl Reservations {
         }
         let unused = reservation.unused.swap(0, Ordering::AcqRel);
         let mut returned = if *epoch == session.epoch() { unused } else { 0 };
-        let total = request(&mut || {
+        let mut reserve = || {
             let total = reservation.request(session, returned, bytes.saturating_sub(returned))?;
             returned = total;
             Ok(total)
-        })?;
+        };
+        let total = match if_short {
+            IfShort::Fail => reserve()?,
+            IfShort::Wait => {
+                let is_short = |result: &Result<u64, Errno>| match result {
+                    Err(errno) => *errno == Errno::ENOSPC,
+                    Ok(total) => *total < bytes,
+                };
+                let handle = Some(reservation.handle);
+                self.with_space(reservation.node, handle, reserve, is_short)?
+            }
+        };
         *epoch = session.epoch();
         reservation.unused.store(total, Ordering::Release);
         Ok(total)

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use support::network_pool::NetworkPool;
 use support::process::{Process, be_the_daemon, key};
 use support::{
-    INSTANCE, Mounted, Pool, READ, READ_WRITE, STRIPE, Temporary, attach, make_instance, shell,
+    INSTANCE, Mounted, Pool, READ, READ_WRITE, STRIPE, Temporary, attach, make_instance, noise,
+    shell,
 };
 
 const KIB: u64 = 1 << 10;
@@ -37,18 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[ignore = "not a test: the daemon of the other tests"]
 fn daemon_process() {
     be_the_daemon();
-}
-
-/// Data that differ at each position, and by `seed`.
-fn noise(length: u64, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn create(fs: &Fs, name: &str, mode: OpenMode) -> Arc<File> {

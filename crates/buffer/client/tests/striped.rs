@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::process::{Process, be_the_daemon, key};
 use support::striped_admin::StripedAdmin;
-use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, shell, spec};
+use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, noise, shell, spec};
 
 const MIB: u64 = 1 << 20;
 /// Data over sockets, as from another host.
@@ -40,17 +40,6 @@ fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresse
 fn over_tcp(nodes: &NodeAddresses, timeout: Duration) -> Fs {
     let options = ClientOptions { key: Some(key()), timeout, ..ClientOptions::default() };
     Fs::attach(nodes.clone(), INSTANCE, options).unwrap()
-}
-
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn set_len(fs: &Fs, ino: Ino, size: u64) {
@@ -129,7 +118,7 @@ fn written_data_are_visible_to_other_clients_at_once() {
             set_len(fs, ino, offset);
             copy.resize(offset as usize, 0);
         } else {
-            let data = noise(length as usize, round + 1000);
+            let data = noise(length, round + 1000);
             writer.write_all_at(&data, offset).unwrap();
             let end = (offset + length) as usize;
             copy.resize(copy.len().max(end), 0);
@@ -400,7 +389,7 @@ fn wrong_or_reordered_addresses_are_refused() {
     }
     let fs = attach(vec![b]).unwrap();
     let file = fs.create(Ino::ROOT, b"f", 0o644, true, READ_WRITE).unwrap().file;
-    let data = noise(9 * STRIPE as usize, 3);
+    let data = noise(9 * STRIPE, 3);
     file.write_all_at(&data, 0).unwrap();
     let mut back = vec![0; data.len()];
     assert_eq!(file.read_at(&mut back, 0), Ok(data.len()));
@@ -425,9 +414,9 @@ fn unreachable_daemon_fails_requests_and_restarted_one_does_not() {
     }
     let victim = victim.unwrap();
     let file = fs.create(victim, b"f", 0o644, true, READ_WRITE).unwrap().file;
-    file.write_all_at(&noise(6 * STRIPE as usize, 5), 0).unwrap();
+    file.write_all_at(&noise(6 * STRIPE, 5), 0).unwrap();
     let whole = far.create(Ino::ROOT, b"g", 0o644, true, REMOTE).unwrap();
-    let data = noise(6 * STRIPE as usize, 6);
+    let data = noise(6 * STRIPE, 6);
     whole.file.write_all_at(&data, 0).unwrap();
     processes[2].kill();
     assert_eq!(fs.get_attr(victim).map(|_| ()), Err(Errno::EIO));
@@ -570,7 +559,7 @@ fn growing_file_is_extended_to_more_nodes() {
     let temporary = Temporary::new();
     let pool = Pool::new(&temporary, usize::from(NODES), 1 << 30);
     let (writer, reader) = (attach(pool.nodes()), attach(pool.nodes()));
-    let data = noise(30 * STRIPE as usize + 777, 5);
+    let data = noise(30 * STRIPE + 777, 5);
     let opened = writer.create(Ino::ROOT, b"large", 0o644, true, REMOTE).unwrap();
     for (index, part) in data.chunks(STRIPE as usize + 13).enumerate() {
         let offset = index as u64 * (STRIPE + 13);

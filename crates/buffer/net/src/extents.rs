@@ -93,6 +93,12 @@ pub fn bytes_with_blocks(file: impl AsFd, range: Range<u64>) -> Result<u64, Errn
     Ok(count)
 }
 
+/// Whether all bytes of a range of an open file count in [`bytes_with_blocks`].
+pub fn all_have_blocks(file: impl AsFd, range: Range<u64>) -> Result<bool, Errno> {
+    let length = range.end - range.start;
+    Ok(bytes_with_blocks(file, range)? == length)
+}
+
 fn has_blocks(flags: u32) -> bool {
     let is_placed = flags & EXTENT_UNKNOWN == 0 || flags & EXTENT_DELALLOC != 0;
     is_placed && flags & EXTENT_WITHOUT_BLOCKS == 0

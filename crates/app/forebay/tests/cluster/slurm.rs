@@ -16,9 +16,9 @@ const SLURMD: &str = "/usr/sbin/slurmd";
 /// User and group of `slurmctld`. Debian's package creates it; it is the pool's operator.
 pub const SLURM: User = (64_030, 64_030);
 
-/// Limit of the time until an ended job's instance is removed. The plugin lua can lose the removal, and
-/// then looks for it every 30 s.
-const REMOVAL_TIMEOUT: Duration = Duration::from_secs(100);
+/// Limit of the time until a job is in a state, or its instance is removed. The plugin lua can lose the
+/// removal, and then looks for it every 30 s.
+const JOB_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Users of all hosts, besides those of this machine.
 const PASSWD: &str = "ada:x:41000:41000::/tmp:/bin/sh\nbob:x:41001:41001::/tmp:/bin/sh\n";
@@ -184,31 +184,29 @@ impl SlurmSite {
 
     /// Waits until a job is in a state, such as `COMPLETED`.
     pub fn wait_for(&self, id: &str, state: &str) {
-        let mut last = None;
-        let deadline = Instant::now() + Duration::from_secs(100);
-        while Instant::now() < deadline {
-            last = self.job(id, "JobState");
-            if last.as_deref() == Some(state) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("job {id} is {last:?} instead of {state}\n{}", self.diagnosis(id));
+        let is_in_state = || self.job(id, "JobState").as_deref() == Some(state);
+        self.wait(id, &format!("is not {state}"), is_in_state);
     }
 
     /// Waits until nothing of a job is left in the pool.
     pub fn wait_until_removed(&self, id: &str) {
-        let deadline = Instant::now() + REMOVAL_TIMEOUT;
-        while self.has_session(id) {
-            assert!(Instant::now() < deadline, "job {id} has a session\n{}", self.diagnosis(id));
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let is_removed = || {
+            // Until the controller answers nothing is known.
+            self.site.status().is_some_and(|status| {
+                let mut sessions = status["sessions"].as_array().unwrap().iter();
+                sessions.all(|session| session["token"] != id)
+            })
+        };
+        self.wait(id, "has a session", is_removed);
     }
 
-    fn has_session(&self, id: &str) -> bool {
-        let status = self.site.status().unwrap();
-        let mut sessions = status["sessions"].as_array().unwrap().iter();
-        sessions.any(|session| session["token"] == id)
+    /// Waits until something has happened to a job. `otherwise` describes the job until then.
+    fn wait(&self, id: &str, otherwise: &str, has_happened: impl Fn() -> bool) {
+        let deadline = Instant::now() + JOB_TIMEOUT;
+        while !has_happened() {
+            assert!(Instant::now() < deadline, "job {id} {otherwise}\n{}", self.diagnosis(id));
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Waits until `slurmctld` has saved the present state of all jobs. It does so some seconds after

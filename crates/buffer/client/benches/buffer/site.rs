@@ -149,7 +149,7 @@ fn remove_leftovers(parent: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// What a run has besides its directory.
+/// Contestants and processors of a run.
 #[derive(Clone, Copy)]
 pub struct Setup {
     /// GlusterFS is measured, too.

@@ -3,9 +3,9 @@
 //! Offsets here are those of the object. On an instance of one node they are those of the file, too.
 
 use crate::attachment::Attachment;
-use crate::reservations::Reservation;
+use crate::reservations::{IfShort, Reservation};
 use crate::unsynced::Unsynced;
-use forebay_net::extents::bytes_with_blocks;
+use forebay_net::extents::all_have_blocks;
 use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
@@ -83,12 +83,23 @@ impl Part {
     }
 
     fn read_remote(&self, at: &Attachment, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let request = self.read_request(into.len(), offset);
+        self.call(at, self.read_request(into.len(), offset), &[], into, false)
+    }
+
+    /// Makes a data request, again over new connections if those there are do not know the handle.
+    fn call(
+        &self,
+        at: &Attachment,
+        request: DataRequest,
+        data: &[u8],
+        into: &mut [u8],
+        once: bool,
+    ) -> Result<usize, Errno> {
         let session = at.sessions.session(self.node)?;
-        match session.data_call(request.clone(), &[], into, false) {
+        match session.data_call(request.clone(), data, into, once) {
             Err(Errno::EBADF) => {
                 session.reset_data_connections()?;
-                session.data_call(request, &[], into, false)
+                session.data_call(request, data, into, once)
             }
             other => other,
         }
@@ -134,7 +145,7 @@ impl Part {
             let message = &data[done..(done + MAX_DATA).min(data.len())];
             let range = position..position + message.len() as u64;
             if let Some(object) = &self.object
-                && bytes_with_blocks(object, range)? < message.len() as u64
+                && !all_have_blocks(object, range)?
             {
                 break; // the daemon would refuse it
             }
@@ -153,7 +164,7 @@ impl Part {
         let data = &data[..data.len().min(MAX_DATA)];
         if let Some(object) = &self.object {
             let end = object.metadata()?.len();
-            if bytes_with_blocks(object, end..end + data.len() as u64)? < data.len() as u64 {
+            if !all_have_blocks(object, end..end + data.len() as u64)? {
                 return Ok(0); // the daemon would refuse it
             }
         }
@@ -168,14 +179,7 @@ impl Part {
         offset: u64,
         append: bool,
     ) -> Result<usize, Errno> {
-        let request = self.write_request(offset, append);
-        let session = at.sessions.session(self.node)?;
-        let mut result = session.data_call(request.clone(), data, &mut [], append);
-        if result == Err(Errno::EBADF) {
-            session.reset_data_connections()?;
-            result = session.data_call(request, data, &mut [], append);
-        }
-        match result {
+        match self.call(at, self.write_request(offset, append), data, &mut [], append) {
             // A daemon of the release before this one may not know that a handle of this host writes over
             // data connections. If it does not know the handle at all, the next request tells.
             Err(Errno::EDQUOT | Errno::EBADF) => Ok(0),
@@ -238,17 +242,7 @@ impl Part {
     /// of it at the moment.
     pub fn try_reserve(&self, at: &Attachment, length: usize, offset: u64) -> Result<bool, Errno> {
         self.note_write(at)?;
-        at.reservations.note_write(&self.reservation);
-        at.reservations.list(&self.reservation);
-        let wanted = block_bytes(offset, length as u64);
-        while !self.reservation.take(wanted) {
-            match at.reservations.extend_at_once(&self.reservation, wanted) {
-                Err(Errno::ENOSPC) => return Ok(false),
-                total if total? < wanted => return Ok(false),
-                _ => {}
-            }
-        }
-        Ok(true)
+        self.reserve(at, block_bytes(offset, length as u64), IfShort::Fail)
     }
 
     /// As [`try_reserve`](Part::try_reserve), for an append, whose offset may be anywhere in a block.
@@ -275,7 +269,7 @@ impl Part {
                 assert!(granted <= length);
                 return Ok(granted);
             }
-            let total = at.reservations.extend(&self.reservation, wanted)?;
+            let total = at.reservations.extend(&self.reservation, wanted, IfShort::Wait)?;
             if total < wanted {
                 let whole_blocks = total / BLOCK_BYTES * BLOCK_BYTES;
                 let fits = whole_blocks.saturating_sub(offset % BLOCK_BYTES) as usize;
@@ -294,15 +288,24 @@ impl Part {
 
     /// Reserves the space for all of a write of `length` bytes at `offset`, or fails with `ENOSPC`.
     pub fn reserve_all(&self, at: &Attachment, offset: u64, length: u64) -> Result<(), Errno> {
+        match self.reserve(at, block_bytes(offset, length), IfShort::Wait)? {
+            true => Ok(()),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// Reserves space. `false`: the node has less.
+    fn reserve(&self, at: &Attachment, wanted: u64, if_short: IfShort) -> Result<bool, Errno> {
         at.reservations.note_write(&self.reservation);
         at.reservations.list(&self.reservation);
-        let wanted = block_bytes(offset, length);
         while !self.reservation.take(wanted) {
-            if at.reservations.extend(&self.reservation, wanted)? < wanted {
-                return Err(Errno::ENOSPC);
+            match at.reservations.extend(&self.reservation, wanted, if_short) {
+                Err(Errno::ENOSPC) => return Ok(false),
+                total if total? < wanted => return Ok(false),
+                _ => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A write is about to start. A write to the object itself needs no note: this host is the

@@ -27,6 +27,18 @@ pub const READ: OpenMode = OpenMode { read: true, write: false, truncate: false,
 /// Opens a file for reading and writing.
 pub const READ_WRITE: OpenMode = OpenMode { write: true, ..READ };
 
+/// Data that differ at each position, and by `seed`.
+pub fn noise(length: u64, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
 /// A directory that is removed at the end of the test.
 pub struct Temporary(pub PathBuf);
 

@@ -7,7 +7,7 @@
 //! this host truncate no objects, and write to them by themselves only within their grants.
 
 use super::{DiskObjects, ObjectId};
-use forebay_net::extents::bytes_with_blocks;
+use forebay_net::extents::all_have_blocks;
 use forebay_protocol::Errno;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::ReadWriteFlags;
@@ -82,8 +82,7 @@ impl DiskObjects {
 
 /// Check that an object has blocks for a range. `EDQUOT`: not for all of it.
 pub fn require_blocks(file: &File, range: Range<u64>) -> Result<(), Errno> {
-    let length = range.end - range.start;
-    if bytes_with_blocks(file, range)? == length { Ok(()) } else { Err(Errno::EDQUOT) }
+    if all_have_blocks(file, range)? { Ok(()) } else { Err(Errno::EDQUOT) }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::slurm::{Job, SLURM, ended_jobs};
 /// no results. Returns a line for each.
 ///
 /// # Errors
-/// The controller cannot be reached, or the teardown of a job fails. The others are made before.
+/// The controller cannot be reached, or the teardown of a job fails; the others are torn down all the same.
 pub fn reclaim(bridge: &Bridge) -> Result<String, WlmError> {
     let status = bridge.status()?;
     let is_unused = |session: &&SessionStatus| {

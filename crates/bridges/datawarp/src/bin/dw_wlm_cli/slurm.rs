@@ -1,4 +1,4 @@
-//! What Slurm's plugins do not pass, from `squeue`: the account of a job, and whether jobs have ended.
+//! Queries to `squeue` for what Slurm's plugins do not pass: the account of a job, and which jobs have ended.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -66,13 +66,13 @@ fn squeue(format: &str, jobs: &str) -> Option<String> {
 
 /// The jobs that have ended according to lines of job ids, users and states.
 fn ended_in_list<'a>(list: &str, jobs: &[Job<'a>]) -> Vec<Job<'a>> {
-    let ended_in_line = |line| -> Option<(&str, u32)> {
+    let ended_in_line = |line| -> Option<Job<'_>> {
         let mut words = str::split_whitespace(line);
         let (id, uid, state) = (words.next()?, words.next()?, words.next()?);
-        ENDED.contains(&state).then_some((id, uid.parse().ok()?))
+        ENDED.contains(&state).then_some(Job { id, uid: uid.parse().ok()? })
     };
-    let ended: BTreeSet<(&str, u32)> = list.lines().filter_map(ended_in_line).collect();
-    jobs.iter().copied().filter(|job| ended.contains(&(job.id, job.uid))).collect()
+    let ended: BTreeSet<Job<'_>> = list.lines().filter_map(ended_in_line).collect();
+    jobs.iter().copied().filter(|job| ended.contains(job)).collect()
 }
 
 /// The account of a job in lines of job ids and accounts.
