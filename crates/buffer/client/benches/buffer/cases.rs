@@ -43,19 +43,16 @@ const LOCAL: Contestants = &[(Base, NONE), (Library, NONE), (Mount, NONE), (Glus
 const BASE_AND_TCP: Contestants = &[(Base, NONE), (Tcp, NONE)];
 const TCP_MODES: Contestants = &[
     (Stream, NONE),
-    (Tcp, AtLeast(0.5)),
+    (Tcp, AtLeast(0.8)),
     (TcpIntegrity, NONE),
     (TcpEncrypted, NONE),
     (TcpTwo, NONE),
 ];
-const CREATES: Contestants = &[
-    (Base, NONE),
-    (Library, AtLeast(25_000.0)),
-    (Tcp, AtLeast(25_000.0)),
-    (Mount, NONE),
-    (Gluster, NONE),
-];
-const METADATA: Contestants =
+const CREATES: Contestants =
+    &[(Base, NONE), (Library, AtLeast(60_000.0)), (Tcp, NONE), (Mount, NONE), (Gluster, NONE)];
+const STATS: Contestants =
+    &[(Base, NONE), (Library, AtLeast(80_000.0)), (Tcp, NONE), (Mount, NONE), (Gluster, NONE)];
+const UNLINKS: Contestants =
     &[(Base, NONE), (Library, NONE), (Tcp, NONE), (Mount, NONE), (Gluster, NONE)];
 const SMALL_WRITES: Contestants = &[
     (Base, NONE),
@@ -67,7 +64,7 @@ const SMALL_WRITES: Contestants = &[
 const SHARED_WRITES: Contestants =
     &[(Base, NONE), (Library, AtLeast(1000.0)), (Mount, AtLeast(1000.0)), (Tcp, NONE)];
 const SHARED_READS: Contestants = &[(Base, NONE), (Library, NONE), (Mount, NONE), (Tcp, NONE)];
-const TWO_DAEMONS: Contestants = &[(Library, NONE), (LibraryTwo, AtLeast(0.9))];
+const TWO_DAEMONS: Contestants = &[(Library, NONE), (LibraryTwo, AtLeast(0.95))];
 
 const fn write(size: u64, count: u64, shared: bool, sync: SyncTime) -> Task {
     let fresh = matches!(sync, AtEnd);
@@ -111,8 +108,8 @@ const MEMORY: [Case; 11] = [
     bytes("tmpfs: read 1 MiB", 2, read(MIB, 512, false), LOCAL),
     bytes("tmpfs: write 1 MiB, two daemons", 2, write(MIB, 512, false, Never), TWO_DAEMONS),
     operations("tmpfs: create", 2, Task::Create(20_000), CREATES),
-    operations("tmpfs: stat", 2, Task::Stat(20_000), METADATA),
-    operations("tmpfs: unlink", 2, Task::Unlink(20_000), METADATA),
+    operations("tmpfs: stat", 2, Task::Stat(20_000), STATS),
+    operations("tmpfs: unlink", 2, Task::Unlink(20_000), UNLINKS),
     operations("tmpfs: write 4 KiB", 2, write(4096, 16_384, false, Never), SMALL_WRITES),
     bytes("tmpfs: write 47,008 B, one file", 4, write(HARD, 4_000, true, Never), SHARED_WRITES),
     bytes("tmpfs: read 47,008 B, one file", 4, read(HARD, 4_000, true), SHARED_READS),
@@ -301,7 +298,7 @@ impl Run<'_> {
         }
         if !cpu_us.is_empty() {
             let name = format!("{}, daemon's CPU", case.name);
-            self.print_figure(&name, "library", median(cpu_us), "us", 40.0);
+            self.print_figure(&name, "library", median(cpu_us), "us", 12.0);
         }
         Ok(())
     }
@@ -321,9 +318,9 @@ impl Run<'_> {
 
     fn count_round_trips(&mut self, parent: &Path) -> Outcome<()> {
         let trips = round_trips::count(parent)?;
-        self.print_figure("round trips: stat", "library", trips.library_stat, "", 3.0);
+        self.print_figure("round trips: stat", "library", trips.library_stat, "", 1.0);
         self.print_figure("round trips: stat", "mount", trips.mount_stat, "", 3.0);
-        self.print_figure("round trips: create", "library", trips.library_create, "", 4.0);
+        self.print_figure("round trips: create", "library", trips.library_create, "", 1.0);
         self.print_figure("round trips: create", "mount", trips.mount_create, "", 4.0);
         Ok(())
     }
