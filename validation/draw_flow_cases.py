@@ -2,7 +2,7 @@
 
 The rule was written before any of the cases was simulated. Four strata, each with machines in turn:
 
-    few     burst buffer, at most 32,768 requests a phase (they are simulated one by one)
+    few     burst buffer, at most 32,768 requests a phase (they are simulated one by one, since the third draw up to 65,536)
     many    burst buffer, 32,769 to 150,000 requests
     links   burst buffer, most nodes of a group: its links to others are nearly full
     pfs     parallel file system, with the numbers of targets in the order below

@@ -3,11 +3,13 @@
 
 mod forebay;
 use forebay::WorkDir;
+use forebay_app::validate::accuracy;
 use forebay_app::validate::comparison::{self, Comparison};
 use forebay_app::validate::published::{self, measurement};
 use forebay_app::validate::status::{Status, status};
 use forebay_app::validate::{markdown, messages, verdict};
 use forebay_machine_file::machine::Machine;
+use forebay_units::human::number;
 use std::collections::BTreeSet;
 
 const ACCURACY: &str = include_str!("../../../../docs/accuracy.md");
@@ -59,6 +61,28 @@ fn document_has_the_rows_of_each_group() {
     for status in Status::ALL {
         assert_eq!(rows_of_document(status), rows_of_program(status), "{}", status.name());
     }
+}
+
+/// The values from which notes about predictions are derived are those of the table.
+#[test]
+fn simulated_values_are_those_of_the_document() {
+    let simulated = accuracy::all().unwrap();
+    let mut lines = 0;
+    for status in Status::ALL {
+        for line in lines_of_document(status) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let found: Vec<_> = simulated.iter().filter(|one| one.row == cells[1]).collect();
+            let [one] = found.as_slice() else { panic!("{line}: {found:?}") };
+            let shown = |value: Option<String>| value.unwrap_or_else(|| "–".into());
+            let value = shown(one.simulated.map(number));
+            let error = shown(one.error_percent.map(|error| format!("{error:+.1}%")));
+            assert_eq!((value.as_str(), error.as_str()), (cells[4], cells[5]), "{line}");
+            assert_eq!(one.status, status.name(), "{line}");
+            assert_eq!(one.holds, cells[8] == "holds", "{line}");
+            lines += 1;
+        }
+    }
+    assert_eq!(lines, simulated.len());
 }
 
 /// Numbers of rows of a group in the document: those that hold, and all.

@@ -110,6 +110,30 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
     assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
 }
 
+/// One note for each kind of I/O: on the burst buffer and on the parallel file system.
+#[test]
+fn notes_say_how_far_published_rows_of_the_kinds_were_missed() {
+    let dir = WorkDir::new();
+    let line = "plan --machine shaheen2 --nodes 2 --ppn 4 -- -w -t 47008 -b 47008 -s 100";
+    let text = dir.run(line).stdout;
+    for note in [
+        "note: published rows of this kind (write, shared file, transfers below 64 KiB, burst buffer): 0 of 2 hold, \
+         errors -38% to +303%; 1 row more to which a number was fitted\n",
+        "note: published rows of this kind (write, shared file, transfers below 64 KiB, parallel file system): 0 of 1 \
+         hold, errors +88% to +88%\n",
+    ] {
+        assert_eq!(text.matches(note).count(), 1, "{text}");
+    }
+    let plan = dir.json(&line.replace("plan ", "plan --json - "));
+    let kinds = plan["published"].as_array().unwrap();
+    let with = |kind: &&serde_json::Value| {
+        kind["file_system"] == "parallel file system"
+            && kind["transfers"] == "transfers below 64 KiB"
+    };
+    let [on_pfs] = kinds.iter().filter(with).collect::<Vec<_>>()[..] else { panic!("{kinds:?}") };
+    assert_eq!(on_pfs["rows"], serde_json::json!(["io500-lustre-1000-hard-write"]));
+}
+
 #[test]
 fn invalid_input_is_refused_with_the_reason() {
     let dir = WorkDir::new();

@@ -47,6 +47,25 @@ fn warning_is_in_table_document_and_report_and_a_long_test_has_none() {
     assert!(!report.contains("Warning"));
 }
 
+/// Reads of IO500's small transfers were up to 20 times too fast, and a user sees that beside such a rate.
+#[test]
+fn note_says_how_far_published_rows_of_the_kind_were_missed() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 2 --out here -- -w -r -t 47008 -b 47008 -s 4";
+    let table = dir.expect_success(line).stdout;
+    let reads = "note: published rows of this kind (read, shared file, transfers below 64 KiB, burst buffer): 0 of 3 \
+                 hold, errors +161% to +1875%";
+    assert!(table.lines().any(|line| line == reads), "{table}");
+    assert!(dir.read("here/table.txt").contains(reads));
+    let document: serde_json::Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    let published = document["published"].as_array().unwrap();
+    let [writes, reads] = published.as_slice() else { panic!("{published:?}") };
+    assert_eq!((&writes["access"], &writes["fitted"]), (&"write".into(), &1.into()));
+    assert_eq!((&reads["hold"], &reads["error_percent"][1]), (&0.into(), &1875.0.into()));
+    assert_eq!(reads["rows"][2], "io500-dw-10-hard-read");
+    assert!(dir.read("here/report.html").contains("0 of 3 hold"));
+}
+
 /// The estimate is shown before the run; its events are within a factor of two of those of the run.
 #[test]
 fn estimate_of_events_is_shown_before_each_run() {
@@ -157,7 +176,8 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
     }
     assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
     let table = dir.read("here/table.txt");
-    assert_eq!(table.lines().filter(|line| !line.starts_with("warning: ")).count(), 4);
+    let is_remark = |line: &&str| line.starts_with("warning: ") || line.starts_with("note: ");
+    assert_eq!(table.lines().filter(|line| !is_remark(line)).count(), 4);
     assert!(table.contains("warning: 1 node: "), "few transfers a process: {table}");
     assert!(dir.read("here/series.csv").contains("write_GBps"));
     assert!(dir.read("here/ior-4-nodes.txt").contains("nodes               : 4"));

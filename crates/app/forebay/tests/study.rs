@@ -264,6 +264,36 @@ fn several_io_jobs_are_simulated_with_flows() {
         assert!(report.contains(text), "{text} in {report}");
     }
     assert!(!report.contains("Collisions in the network"), "{report}");
+    assert!(!report.contains("Warnings"), "{report}");
+}
+
+/// Four calls of each process are few, alone and beside the other job.
+#[test]
+fn report_has_the_warnings_about_the_phases_of_several_jobs() {
+    let dir = WorkDir::new();
+    dir.write("study.toml", STUDY);
+    let report = dir.expect_success("study study.toml --out out").stdout;
+    let few = "- io (none, alone, and 3 times more): 4 transfers a process in the write phase, of which the first and the last are not typical";
+    let (_, warnings) = report.split_once("## Warnings\n").unwrap();
+    assert!(warnings.lines().any(|line| line.starts_with(few)), "{report}");
+    let of_io = &summary(&dir)["measures"][0]["together"][0]["jobs"][0];
+    for run in ["alone", "together"] {
+        let all = of_io[run]["warnings"].as_array().unwrap();
+        assert!(all.iter().any(|one| one.as_str().unwrap().contains("4 transfers")), "{of_io}");
+    }
+    // With flows: small blocks in turn in one file.
+    let job =
+        |name: &str, ior: &str| format!("[[job]]\nname = \"{name}\"\nnodes = 2\nior = \"{ior}\"\n");
+    let jobs = job("turns", "-w -t 4k -b 4k -s 16") + &job("files", "-F -w -t 512k -b 32m");
+    dir.write("study.toml", &format!("title = \"Turns\"\nmachine = \"toy\"\n{jobs}"));
+    let report = dir.expect_success("study study.toml --fidelity flow --out flows").stdout;
+    assert!(
+        report.contains(
+            "- turns (none, alone, and 1 time more): the processes write or read 4 KiB in turn"
+        ),
+        "{report}"
+    );
+    assert!(!report.contains("- files ("), "{report}");
 }
 
 /// Flows have no latencies: a job with traffic has its accepted load, and its slowdown is that of its load.

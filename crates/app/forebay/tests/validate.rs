@@ -23,6 +23,17 @@ fn validated_row_is_simulated_judged_and_written() {
     assert!(!dir.read_bytes("here/sweeps/dw-write-streams.png").is_empty());
 }
 
+/// As validation/accuracy.csv.
+#[test]
+fn simulated_values_are_printed_as_csv() {
+    let dir = WorkDir::new();
+    let output = dir.run("validate --case dw-best-transfer --format csv --no-out --quiet").stdout;
+    let lines: Vec<&str> = output.lines().collect();
+    let [heading, row] = lines.as_slice() else { panic!("{output}") };
+    assert_eq!(*heading, "row,status,simulated,error_percent,holds");
+    assert_eq!(*row, "dw-best-transfer,settled in view,262144.0,-50.0,true");
+}
+
 #[test]
 fn unknown_case_is_refused_with_the_known_ones() {
     let dir = WorkDir::new();

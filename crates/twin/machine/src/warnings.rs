@@ -2,7 +2,7 @@
 
 use crate::flow::{burst_of, few_wide_calls};
 use crate::io::{IoJob, PhaseCounts};
-use crate::results::Limit;
+use crate::results::ResourceUse;
 use crate::steady::{State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use forebay_machine_file::machine::Network;
@@ -80,13 +80,9 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
 /// them.
 const NEARLY_FULL: f64 = 0.9;
 
-/// Warnings about a phase that was simulated with flows, with the evidence for its limit. `by_requests`: all its
-/// requests were.
-pub(crate) fn of_flows(
-    job: &IoJob,
-    access: Access,
-    (limit, by_requests): (&Limit, bool),
-) -> Vec<String> {
+/// Warnings about a phase that was simulated with flows. `between` is the use of links between groups, if it is known
+/// and the phase was not simulated request by request.
+pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse>) -> Vec<String> {
     let mut warnings = job.network.warnings();
     let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
     let of_object = make.stripe.0.min(make.substripe.0);
@@ -109,9 +105,7 @@ pub(crate) fn of_flows(
             burst.load * 100.0
         ));
     }
-    let between = limit.evidence.iter().find(|found| found.resource == "global-link");
-    if let Some(link) = between.filter(|link| !by_requests && link.peak_utilisation >= NEARLY_FULL)
-    {
+    if let Some(link) = between.filter(|link| link.peak_utilisation >= NEARLY_FULL) {
         warnings.push(format!(
             "{} carries {:.0}% of what it can: with packets others wait behind those that wait for it, with flows they \
              do not, and rates were up to 30% too high: use --fidelity packet",
@@ -119,15 +113,24 @@ pub(crate) fn of_flows(
             link.peak_utilisation * 100.0
         ));
     }
-    if let Some(wide) = few_wide_calls(job, access) {
-        warnings.push(format!(
+    let has_extents = access == Access::Write && job.has_shared_file() && job.storage.is_parallel();
+    match few_wide_calls(job, access) {
+        Some(wide) if has_extents => warnings.push(format!(
+            "{} of each process write one file at {} servers at once: how many locks are called back depends on the \
+             order of the processes at each server, which differs from seed to seed, as the rate does by a quarter, and \
+             flows were up to 39% too fast: use --fidelity packet and several --seeds, or larger blocks (-b)",
+            counted(wide.calls, "call"),
+            wide.servers,
+        )),
+        Some(wide) => warnings.push(format!(
             "{} of each process with requests at {} servers at once: the {access} phase ends with the last of them, \
              and flows have some orders and waits of single requests wrong, so that rates were up to 40% too high: use \
              --fidelity packet, or larger blocks (-b)",
             counted(wide.calls, "call"),
             wide.servers,
             access = access.name(),
-        ));
+        )),
+        None => {}
     }
     warnings
 }

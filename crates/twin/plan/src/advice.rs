@@ -5,6 +5,7 @@ use crate::error::PlanError;
 use crate::job::Job;
 use crate::sweep::{Place, candidates, is_costly, pfs_bound, pfs_places, simulate_all};
 use crate::system::System;
+use forebay_machine::results::PublishedKind;
 use forebay_machine::study::SimOptions;
 use forebay_units::{Bytes, human};
 use serde::Serialize;
@@ -33,6 +34,8 @@ pub struct Plan {
     pub transfers: Vec<Configuration>,
     /// The advice.
     pub recommendation: Recommendation,
+    /// Published measurements of the kinds of the simulated phases; [`plan`] knows none.
+    pub published: Vec<PublishedKind>,
 }
 
 /// The advice for a job.
@@ -91,6 +94,7 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
         configurations,
         transfers,
         recommendation,
+        published: Vec::new(),
     })
 }
 

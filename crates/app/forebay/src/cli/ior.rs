@@ -14,12 +14,12 @@ use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::progress::Display;
 use crate::report::{self, Inputs};
-use crate::validate::published;
+use crate::validate::{kinds, published};
 use crate::{csv_files, ior_output};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{self, Column};
-use forebay_machine::results::{IorPoint, IorStudy, SCHEMA};
+use forebay_machine::results::{IorPoint, IorStudy, PublishedKind, SCHEMA};
 use forebay_machine::study::{self, Fidelity, FileSystem, LogFlush, Progress, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{self, counted, grouped, number};
@@ -333,6 +333,11 @@ impl TestRun<'_> {
         for warning in warnings(&points) {
             output.print_and_record(&format!("warning: {warning}"))?;
         }
+        let Self { test, options, .. } = *self;
+        let published = kinds::published_like(test, test.transfer, &options.file_system)?;
+        for note in notes(&published) {
+            output.print_and_record(&note)?;
+        }
         let is_auto = self.options.fidelity == Fidelity::Auto;
         let packets = is_auto.then(|| "fidelity: packet".to_string());
         if let Some(text) = fidelity_text(&points).or(packets) {
@@ -351,6 +356,7 @@ impl TestRun<'_> {
             routing: args.sim.routing_of(self.machine).name().to_string(),
             placement: args.sim.placement.to_string(),
             points,
+            published,
         })
     }
 
@@ -406,6 +412,11 @@ fn warnings(points: &[IorPoint]) -> impl Iterator<Item = String> {
     })
 }
 
+/// What published measurements say of such rates.
+fn notes(published: &[PublishedKind]) -> impl Iterator<Item = String> {
+    published.iter().map(|kind| format!("note: {}", kinds::note(kind)))
+}
+
 fn cells(point: &IorPoint) -> Vec<String> {
     let rate = |v: Option<f64>| v.map_or("-".to_string(), number);
     let estimated = |name, value| with_interval(point.replication.as_ref(), name, value, number);
@@ -433,6 +444,7 @@ fn table(study: &IorStudy) -> String {
     lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
     lines.extend(logged::lines(&study.points));
     lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
+    lines.extend(notes(&study.published));
     lines.extend(fidelity_text(&study.points));
     lines.join("\n") + "\n"
 }

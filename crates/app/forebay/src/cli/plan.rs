@@ -7,13 +7,14 @@ use super::output::to_json;
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
 use crate::run_directory::write_file;
+use crate::validate::kinds;
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_daemon::config::{PoolConfig, selected_file};
 use forebay_job::{PoolSelection, RunError, pool_status, read_script};
 use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
-use forebay_machine::study::SimOptions;
+use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
     BatchOptions, Configuration, Job, MeasuredRates, Plan, PlanError, PoolDescription, StageTime,
@@ -306,7 +307,11 @@ fn invalid(error: PlanError) -> Failure {
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let Some(job) = args.job()? else { return Ok(()) };
     let (system, job) = args.system(job)?;
-    let found = plan(&system, &job, &args.options()).map_err(invalid)?;
+    let mut found = plan(&system, &job, &args.options()).map_err(invalid)?;
+    // A pool has its own measured rates.
+    if args.pool.is_none() {
+        add_published(&mut found, &job.test)?;
+    }
     if let Some(path) = &args.json {
         let text = to_json(&found)?;
         if path.as_os_str() == "-" {
@@ -315,6 +320,25 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         write_file(path, text)?;
     }
     print_stdout(&text(&found))
+}
+
+/// Adds the published rows of the kinds of all simulated phases. A peak rate of the parallel file system is not
+/// simulated, and has no number of targets.
+fn add_published(plan: &mut Plan, test: &Ior) -> Result<(), Failure> {
+    let Plan { configurations, transfers, published, .. } = plan;
+    for one in configurations.iter().chain(transfers.iter()) {
+        let file_system = match (one.capacity.is_some(), one.stripe_count) {
+            (true, _) => FileSystem::BurstBuffer,
+            (false, None) => continue,
+            (false, stripe_count) => FileSystem::Parallel { stripe_count, stripe: None },
+        };
+        for kind in kinds::published_like(test, Bytes(one.transfer), &file_system)? {
+            if !published.contains(&kind) {
+                published.push(kind);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The plan as text.
@@ -345,6 +369,9 @@ fn text(plan: &Plan) -> String {
     let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
     for warning in all.collect::<BTreeSet<_>>() {
         out.push_str(&format!("warning: {warning}\n"));
+    }
+    for kind in &plan.published {
+        out.push_str(&format!("note: {}\n", kinds::note(kind)));
     }
     out
 }

@@ -12,6 +12,7 @@ use crate::plot::axis;
 use crate::plot::bandwidth::{Curve, Figure};
 use crate::plot::palette::PAPER;
 use crate::plot::png;
+use crate::validate::accuracy;
 use crate::validate::comparison::{self, Comparison};
 use crate::validate::fidelity::grid;
 use crate::validate::markdown;
@@ -87,7 +88,7 @@ pub(super) struct ValidateArgs {
     /// a hundred
     #[arg(long, requires = "sensitivity", conflicts_with = "parameters")]
     deciding: bool,
-    /// Format of the table; `markdown` is that of docs/accuracy.md
+    /// Format of the table; `markdown` is that of docs/accuracy.md, `csv` that of validation/accuracy.csv
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     #[command(flatten)]
@@ -114,6 +115,8 @@ enum Format {
     Text,
     /// Markdown
     Markdown,
+    /// CSV of the simulated values
+    Csv,
 }
 
 /// The result document.
@@ -212,6 +215,7 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     }
     match args.format {
         Format::Text => print_text(&rows, &mut output)?,
+        Format::Csv => output.print_and_record(accuracy::csv_of(&rows)?.trim_end())?,
         Format::Markdown => output.print_and_record(markdown::tables(&rows).trim_end())?,
     }
     output.write("", "accuracy.md", markdown::tables(&rows))?;

@@ -6,6 +6,7 @@ use crate::figures::ior::{
     bandwidth, best, deciding, link_use, node_rates, of_a_node, resource, storage,
 };
 use crate::plot::palette::PAGE;
+use crate::validate::kinds;
 use crate::validate::published::Published;
 use forebay_machine::results::{IorPoint, IorStudy, LoggedWrites, Phase};
 use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
@@ -71,6 +72,7 @@ fn rates(study: &IorStudy, published: &[&Published]) -> Markup {
         (points(study))
         (parts::figure(&node_rates(study, published).draw(&PAGE), node_caption))
         (published_rows(published))
+        @for kind in &study.published { p { strong { "Note: " } (kinds::note(kind)) } }
     }
 }
 

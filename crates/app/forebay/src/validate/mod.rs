@@ -1,8 +1,10 @@
 //! Comparison of simulations with published measurements.
 
+pub mod accuracy;
 pub mod cases;
 pub mod comparison;
 pub mod fidelity;
+pub mod kinds;
 pub mod markdown;
 pub mod messages;
 pub mod network;

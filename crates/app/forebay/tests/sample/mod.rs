@@ -196,6 +196,7 @@ pub fn replication(name: &str, unit: &str, mean: f64) -> Replication {
 
 pub fn study() -> IorStudy {
     IorStudy {
+        published: Vec::new(),
         schema: SCHEMA,
         kind: "sim ior".to_string(),
         version: "0.0.0".to_string(),

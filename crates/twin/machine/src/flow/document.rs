@@ -29,7 +29,9 @@ pub(super) fn phase_document(
     let span = seconds(times.transfers.1 - times.transfers.0);
     let operations = job.pattern.transfers_per_rank() * u64::from(job.tasks());
     let limit = limit(job, transfers, (fabric, links), times);
-    let warnings = warnings::of_flows(job, runs.access, (&limit, transfers.by_requests));
+    let between = limit.evidence.iter().find(|found| found.resource == Resource::GlobalLink.name());
+    let between = between.filter(|_| !transfers.by_requests);
+    let warnings = warnings::of_flows(job, runs.access, between);
     let gb_per = |time: f64| if time > 0.0 { bytes / 1e9 / time } else { 0.0 };
     let phase = Phase {
         access: runs.access.name().into(),

@@ -1,6 +1,6 @@
 //! The documents of `forebay sim ior`.
 
-use super::{ClassUse, Limit, LinkUse, RunCost, Series, Spread};
+use super::{ClassUse, Limit, LinkUse, PublishedKind, RunCost, Series, Spread};
 use crate::estimate::{Quantity, Replication};
 use crate::observe::{Delays, Observed};
 use serde::{Deserialize, Serialize};
@@ -215,4 +215,7 @@ pub struct IorStudy {
     pub placement: String,
     /// One entry per node count.
     pub points: Vec<IorPoint>,
+    /// Published measurements of the kinds of the test's phases.
+    #[serde(default)]
+    pub published: Vec<PublishedKind>,
 }

@@ -76,6 +76,9 @@ pub struct IoRun {
     pub limit: String,
     /// Waits of its requests, in a study of several jobs.
     pub waits: Option<WaitSeconds>,
+    /// Warnings about its phases, those of repetitions only once, each with the remedy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Time for which the requests of a job waited, summed over the requests. With flows: time by which the

@@ -8,6 +8,7 @@ mod common;
 mod interference;
 mod ior;
 mod jobs;
+mod published;
 mod traffic;
 
 pub use collective::{CollectiveRun, CollectiveTimes};
@@ -15,6 +16,7 @@ pub use common::{ClassUse, Limit, LinkUse, ResourceUse, RunCost, Series, Spread}
 pub use interference::InterferenceRun;
 pub use ior::{IorPoint, IorStudy, LoggedWrites, NodeRates, Phase};
 pub use jobs::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};
+pub use published::PublishedKind;
 pub use traffic::{LatencyNs, SaturationSearch, SaturationStep, TrafficRun};
 
 /// Version of the documents below; raised when a field changes its meaning.

@@ -7,7 +7,7 @@ use super::summary::{
 };
 use forebay_machine::estimate::Estimate;
 use forebay_machine::study::Fidelity;
-use forebay_units::human::{number, percent, seconds};
+use forebay_units::human::{counted, number, percent, seconds};
 use std::fmt::Write;
 
 /// The report.
@@ -45,7 +45,7 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
         );
     }
     if let [_] = summary.jobs.as_slice() {
-        let _ = write!(out, "\n## Measures\n\n{}", of_one_job(summary));
+        let _ = write!(out, "\n## Measures\n\n{}{}", of_one_job(summary), warnings(summary));
         return out;
     }
     let _ = write!(
@@ -73,7 +73,64 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
              alone, summed over requests.{of_flows}\n\n{waits}"
         );
     }
+    out.push_str(&warnings(summary));
     out
+}
+
+/// A warning about a job's I/O that differs from others in more than its numbers.
+struct Remark<'a> {
+    job: &'a str,
+    text: &'a str,
+    /// The measure with which it is found first.
+    measure: &'a str,
+    is_alone: bool,
+    /// How often it is found again.
+    further: usize,
+}
+
+/// The warnings about the I/O of each job, alone and beside all others; empty if there are none. Those that differ in
+/// their numbers only are one line.
+fn warnings(summary: &Summary) -> String {
+    let mut remarks: Vec<Remark<'_>> = Vec::new();
+    for (number, job) in summary.jobs.iter().enumerate() {
+        for measure in &summary.measures {
+            let beside = beside(measure, number);
+            let alone = beside.map_or(&measure.alone[number], |one| &one.alone).warnings.iter();
+            let together = beside.into_iter().flat_map(|one| &one.together.warnings);
+            let all = alone.map(|text| (text, true)).chain(together.map(|text| (text, false)));
+            for (text, is_alone) in all {
+                let same = |one: &&mut Remark<'_>| one.job == job && is_same(one.text, text);
+                match remarks.iter_mut().find(same) {
+                    Some(known) => known.further += 1,
+                    None => {
+                        let measure = &measure.name;
+                        remarks.push(Remark { job, text, measure, is_alone, further: 0 });
+                    }
+                }
+            }
+        }
+    }
+    let line = |one: &Remark<'_>| {
+        let with_others = if one.is_alone { "alone" } else { "together" };
+        let further = match one.further {
+            0 => String::new(),
+            count => format!(", and {} more", counted(count as u64, "time")),
+        };
+        format!("- {} ({}, {with_others}{further}): {}\n", one.job, one.measure, one.text)
+    };
+    match remarks.is_empty() {
+        true => String::new(),
+        false => {
+            let lines: String = remarks.iter().map(line).collect();
+            format!("\n## Warnings\n\nOf each, the first; summary.json has all.\n\n{lines}")
+        }
+    }
+}
+
+/// Whether two texts differ in numbers only.
+fn is_same(one: &str, other: &str) -> bool {
+    let words = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+    words(one) == words(other)
 }
 
 fn described(job: &JobEntry) -> String {

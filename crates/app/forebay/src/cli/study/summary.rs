@@ -69,6 +69,8 @@ pub(super) struct JobSummary {
     pub accepted_load: Option<Estimate>,
     pub write_gbps: Option<Estimate>,
     pub read_gbps: Option<Estimate>,
+    /// Warnings about the phases of its I/O, with the first seed.
+    pub warnings: Vec<String>,
 }
 
 /// Delays of a job's packets by those of another.
@@ -228,6 +230,10 @@ impl JobSummary {
             }),
             write_gbps: of("write_GBps", "GB/s", |run| io(run)?.write_gbps),
             read_gbps: of("read_GBps", "GB/s", |run| io(run)?.read_gbps),
+            warnings: seeds
+                .first()
+                .and_then(|run| io(run))
+                .map_or(Vec::new(), |io| io.warnings.clone()),
         }
     }
 }

@@ -21,6 +21,7 @@ use super::transfers::{PhaseTransfers, Transfers};
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::scenario::Scenario;
 use crate::study::{Progress, StudyError};
+use crate::warnings;
 use forebay_units::Time;
 use forebay_workload::ior::{Access, Action};
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub(crate) struct FlowPhase {
     pub gbps: f64,
     /// Name of the resource that limited the transfers for most of their time.
     pub limit: &'static str,
+    /// Warnings about it, each with the remedy; none if it repeats another phase.
+    pub warnings: Vec<String>,
 }
 
 /// A job under way.
@@ -354,15 +357,22 @@ impl Job<'_> {
         let times = begun.times(&transfers, fabric);
         let seconds = (times.closes.1 - times.begin) as f64 / PS_PER_SECOND as f64;
         let bytes = job_bytes(self.job);
+        let access = begun.runs.access;
+        let is_repeated = self.ended.phases.iter().any(|phase| phase.access == access);
+        let warnings = match is_repeated {
+            true => Vec::new(),
+            false => warnings::of_flows(self.job, access, None),
+        };
         self.count_waits(&transfers);
         self.ready = times.closes.1;
         self.ended.end = self.ready;
         self.ended.phases.push(FlowPhase {
-            access: begun.runs.access,
+            access,
             seconds,
             transfer_seconds: (times.transfers.1 - times.transfers.0) as f64 / PS_PER_SECOND as f64,
             gbps: bytes / 1e9 / seconds.max(f64::MIN_POSITIVE),
             limit: limit_of(self.job, &transfers),
+            warnings,
         });
     }
 

@@ -26,8 +26,8 @@ use rustc_hash::FxHashMap;
 
 /// Calls of a process from which on the first one is left out.
 const MOST_CALLS: u64 = 64;
-/// Requests of a phase that are simulated at most.
-const MOST_REQUESTS: u64 = 1 << 15;
+/// Requests of a phase that are simulated at most: up to two seconds on one core where many messages meet.
+const MOST_REQUESTS: u64 = 1 << 16;
 /// Requests of the first calls of a longer phase that are simulated at most.
 const MOST_OF_FIRST_CALLS: u64 = 1 << 14;
 /// Times of messages are rounded up to this part of a call alone.

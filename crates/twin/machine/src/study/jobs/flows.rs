@@ -199,6 +199,9 @@ fn io_run(job: &FlowJob, start: u64) -> IoRun {
         let of_kind = job.phases.iter().filter(|phase| phase.access == access);
         of_kind.map(|phase| phase.gbps).max_by(f64::total_cmp)
     };
+    let mut warnings: Vec<String> =
+        job.phases.iter().flat_map(|phase| phase.warnings.clone()).collect();
+    warnings.dedup();
     let waited = |name: &str| job.waits.get(name).map_or(0.0, |ps| ps * 1e-12);
     IoRun {
         seconds: job.phases.iter().map(|phase: &FlowPhase| phase.seconds).sum(),
@@ -213,5 +216,6 @@ fn io_run(job: &FlowJob, start: u64) -> IoRun {
             client: waited("client"),
             network: waited("network"),
         }),
+        warnings,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::place::PlacedJobs;
 use crate::io::Io;
-use crate::results::{IoRun, IorPoint, JobBeside, JobRun, TrafficState, WaitSeconds};
+use crate::results::{IoRun, IorPoint, JobBeside, JobRun, Phase, TrafficState, WaitSeconds};
 use crate::steady::{Slices, State, SteadyState};
 use crate::study::run::Outcome;
 use crate::traffic::Generation;
@@ -49,7 +49,16 @@ pub(super) fn io_run(
             client: seconds(waits.client),
             network: seconds(waits.network),
         }),
+        warnings: warnings_of(&phases),
     }
+}
+
+/// The warnings about the first repetition of phases.
+fn warnings_of(phases: &[Phase]) -> Vec<String> {
+    let first = phases.iter().filter(|phase| phase.iteration == 0);
+    let mut warnings: Vec<String> = first.flat_map(|phase| phase.warnings.clone()).collect();
+    warnings.dedup();
+    warnings
 }
 
 /// The result of an I/O job that was the only one.
@@ -62,6 +71,7 @@ pub(super) fn io_run_of_point(start: u64, point: &IorPoint) -> IoRun {
         limit: point.limit.clone(),
         span_seconds: [seconds(start), seconds(start) + time],
         waits: None,
+        warnings: warnings_of(&point.phases),
     }
 }
 
