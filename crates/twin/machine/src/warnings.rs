@@ -75,6 +75,19 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     warnings
 }
 
+/// Time of a job beside others, as a multiple of that alone, below which flows do not represent it: the precision of
+/// slowdowns is some hundredths. *Settled in view* of the compared jobs.
+const MIN_SLOWDOWN: f64 = 0.95;
+
+/// The warning about an I/O job that flows make faster beside others than alone.
+pub(crate) fn of_slowdown(slowdown: Option<f64>) -> Option<String> {
+    let slowdown = slowdown.filter(|slowdown| *slowdown < MIN_SLOWDOWN)?;
+    Some(format!(
+        "beside other jobs it takes {slowdown:.2} times its time alone, which cannot be: flows do not \
+         represent it there; simulate packets (--fidelity packet)"
+    ))
+}
+
 /// Part of its rate at which a link between groups carries the bytes of flows, from which on packets are said to wait
 /// for it. Such phases of the test sets with differences above 20% have 0.92 to 1: *settled in view* of the first of
 /// them.

@@ -121,6 +121,24 @@ fn writers_and_readers_share_the_time_of_the_flash() {
     assert_near(rate(1), 4.0 / 3.0, 6.0, "reader");
 }
 
+/// Packets give the first job 1.13 times its time alone.
+#[test]
+fn job_that_flows_make_faster_beside_another_has_a_warning() {
+    let machine = Machine::load("cori-phase1").unwrap();
+    let options = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
+    let jobs = [
+        io("one file", (20, 1), "-w -t 2m -b 32m", 4),
+        io("files", (6, 4), "-F -w -t 512k -b 8m", 4),
+    ];
+    let found = simulate_jobs(&machine, &jobs, &options, &|_, _, _| true).unwrap();
+    for one in &found.together[0].jobs {
+        let warnings = &io_of(&one.together).warnings;
+        let is_warned = warnings.iter().any(|text| text.contains("which cannot be"));
+        assert_eq!(is_warned, one.slowdown.unwrap() < 0.95, "{one:?}");
+        assert_eq!(is_warned, one.job == 0, "{one:?}");
+    }
+}
+
 #[test]
 fn job_that_starts_after_the_end_of_another_is_not_slowed() {
     let line = "-w -r -F -t 512k -b 8m";

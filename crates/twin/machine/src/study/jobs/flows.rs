@@ -12,6 +12,7 @@ use crate::study::forecast::forecast_of_job;
 use crate::study::options::{Fidelity, SimOptions};
 use crate::study::run::Progress;
 use crate::traffic::Generation;
+use crate::warnings::of_slowdown;
 use forebay_units::Time;
 use forebay_workload::ior::Access;
 
@@ -80,7 +81,12 @@ pub(super) fn simulate(
         let runs = simulations.simulate(&jobs)?;
         let own = jobs.iter().map(|job| alone[*job].clone());
         let mut jobs = beside_all(&jobs, own.zip(runs));
-        jobs.iter_mut().for_each(|beside| beside.slowdown = slowdown(beside).or(beside.slowdown));
+        for beside in &mut jobs {
+            beside.slowdown = slowdown(beside).or(beside.slowdown);
+            if let JobRun::Io(together) = &mut beside.together {
+                together.warnings.extend(of_slowdown(beside.slowdown));
+            }
+        }
         together.push(JobsTogether { jobs, delays: None });
     }
     Ok(FlowResults { alone, together, runs: simulations.runs })
