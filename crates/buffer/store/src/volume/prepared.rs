@@ -31,7 +31,8 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         node.require_log_space(LogSpace::Normal)?;
         let used = self.names().len() as u64;
-        let inodes = self.free_inodes(&node.memory).min(self.state.spec.inodes.saturating_sub(used));
+        let inodes =
+            self.free_inodes(&node.memory).min(self.state.spec.inodes.saturating_sub(used));
         let space = self.state.spec.capacity.saturating_sub(self.space.used());
         if inodes < MIN_FREE_INODES || space < MIN_FREE_SPACE {
             return Err(Errno::ENOSPC);
@@ -73,7 +74,8 @@ impl<O: Objects> Volume<O> {
             ctime: reported_at,
         };
         let (parent, name) = (file.parent, file.name.to_vec());
-        let link = Change::Link { ino, parent, name, now: self.time_of_entry(node, requester, parent) };
+        let link =
+            Change::Link { ino, parent, name, now: self.time_of_entry(node, requester, parent) };
         // With a name it must have them.
         self.log(node, VolumeEvent::Namespace(Change::SetAttributes { ino, set }), None);
         self.log_change(node, &requester.origin, link, SlotResult::Done);

@@ -6,7 +6,7 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::{Attr, Credentials, Errno, HandleId, Ino, Reply, Request, Timestamp};
 
-const OPEN: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+pub const OPEN: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
 const HANDLE: HandleId = HandleId(70);
 
 pub fn prepare(number: u64, handle: HandleId) -> Delegated {
@@ -16,7 +16,8 @@ pub fn prepare(number: u64, handle: HandleId) -> Delegated {
 }
 
 pub fn create(number: u64, handle: HandleId, name: &str, now_ns: u64) -> Delegated {
-    let (parent, name, mode) = (Ino::ROOT, name.as_bytes().to_vec(), CreateMode { bits: 0o666, umask: 0o022 });
+    let (parent, name, mode) =
+        (Ino::ROOT, name.as_bytes().to_vec(), CreateMode { bits: 0o666, umask: 0o022 });
     let request = NameRequest::Create { parent, name, mode, exclusive: true, handle, open: OPEN };
     Delegated { number, now: Timestamp::from_nanos(now_ns), request }
 }
@@ -44,7 +45,8 @@ fn delegated() -> (Site, Client, u64) {
     (site, client, number)
 }
 
-fn inodes(site: &Site) -> usize {
+/// The inodes of the instance, with those that have no name.
+pub fn inodes(site: &Site) -> usize {
     site.daemon.node().unwrap().snapshot().volumes[&super::INSTANCE].names.len()
 }
 
