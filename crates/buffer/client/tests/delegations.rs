@@ -7,6 +7,8 @@
 
 #[path = "delegations/creates.rs"]
 mod creates;
+#[path = "delegations/killed_mount.rs"]
+mod killed_mount;
 mod support;
 
 use forebay_client::{ClientOptions, Fs, Mount, MountOptions, mount};

@@ -79,7 +79,9 @@ fn closes_of_written_files_are_collected() {
 
 #[test]
 fn space_of_new_files_is_requested_with_them_as_long_as_they_are_written() {
-    let mounted = Mounted::with_options(1, 1 << 30, &options());
+    // Others are prepared with their space.
+    let synchronous = MountOptions { synchronous: true, ..options() };
+    let mounted = Mounted::with_options(1, 1 << 30, &synchronous);
     let create = |name: &str| File::create_new(mounted.path.join(name)).unwrap();
     let first = create("first");
     assert_eq!(count(&mounted, "reserve_space"), 0, "no file was written before");

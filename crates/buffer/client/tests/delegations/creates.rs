@@ -44,7 +44,7 @@ fn create_early(site: &Site, name: &str, contents: &[u8], meanwhile: impl FnOnce
 }
 
 /// What another client reads from a file.
-fn read_elsewhere(fs: &Fs, name: &str) -> Vec<u8> {
+pub fn read_elsewhere(fs: &Fs, name: &str) -> Vec<u8> {
     let dir = fs.lookup(Ino::ROOT, b"dir").unwrap();
     let attr = fs.lookup(dir.ino, name.as_bytes()).unwrap();
     let file = fs.open(attr.ino, READ).unwrap().file;
@@ -309,6 +309,26 @@ fn prepared_files_take_nothing_for_long() {
     assert_eq!(inodes, 102);
     assert!(used < 1 << 20, "{used} bytes are in use");
     drop(other);
+}
+
+#[test]
+fn files_that_are_not_written_take_the_space_of_a_few() {
+    let site = Site::new(FaultyNetwork::default());
+    prepare_files(&site);
+    let create = |number: usize| File::create_new(site.path(&format!("kept{number:02}"))).unwrap();
+    let mut kept: Vec<File> = (0..60).map(create).collect();
+    std::thread::sleep(AFTER_LAST);
+    let (inodes, used) = in_use(&site);
+    assert_eq!(inodes, 62);
+    assert!(used <= 17 << 20, "{used} bytes are in use");
+    for (number, file) in kept.iter_mut().enumerate() {
+        file.write_all(&noise(LENGTH, number as u64)).unwrap();
+    }
+    drop(kept);
+    for number in 0..60 {
+        let found = fs::read(site.path(&format!("kept{number:02}"))).unwrap();
+        assert_eq!(found, noise(LENGTH, number));
+    }
 }
 
 #[test]
