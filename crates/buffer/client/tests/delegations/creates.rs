@@ -6,9 +6,11 @@ use super::{AFTER_DENIAL, INSTANCE, Site, names_here, names_in};
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::{Errno, Ino};
 use forebay_random::RandomSequence;
-use std::fs::{self, File};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const LENGTH: u64 = 3901;
@@ -83,6 +85,44 @@ fn program_does_not_wait_for_the_daemon_to_create_write_and_close_a_file() {
 }
 
 #[test]
+fn attributes_are_those_that_the_daemon_sets() {
+    let site = Site::new(FaultyNetwork::default());
+    std::os::unix::fs::chown(&site.dir, None, Some(2000)).unwrap();
+    fs::set_permissions(&site.dir, fs::Permissions::from_mode(0o2775)).unwrap();
+    for round in 0..10 {
+        prepare_files(&site);
+        let path = site.path(&format!("file{round}"));
+        site.network.cut(true);
+        let reported = std::thread::scope(|scope| {
+            let (send, receive) = mpsc::channel();
+            let path = path.clone();
+            scope.spawn(move || {
+                File::options().write(true).create_new(true).mode(0o640).open(&path).unwrap();
+                send.send(fs::metadata(path).unwrap())
+            });
+            let reported = receive.recv_timeout(Duration::from_millis(500)).ok();
+            site.network.cut(false);
+            reported
+        });
+        let Some(reported) = reported else {
+            continue; // the machine is too busy
+        };
+        // The kernel asks again.
+        std::thread::sleep(AFTER_DENIAL);
+        let attributes = |found: &Metadata| {
+            let times = [(found.atime(), found.atime_nsec()), (found.mtime(), found.mtime_nsec())];
+            let owner = (found.uid(), found.gid(), found.mode(), found.nlink());
+            let changed = (found.ctime(), found.ctime_nsec());
+            (found.ino(), owner, (found.size(), found.blocks()), times, changed)
+        };
+        assert_eq!(attributes(&reported), attributes(&fs::metadata(path).unwrap()));
+        assert_eq!((reported.gid(), reported.mode() & 0o7777), (2000, 0o640));
+        return;
+    }
+    panic!("each create took a reply of the daemon");
+}
+
+#[test]
 fn other_client_sees_all_files_that_were_created_before_it_attached() {
     let site = Site::new(FaultyNetwork::new(5000, 0));
     for round in 0..3 {
@@ -112,12 +152,12 @@ fn other_client_sees_all_files_that_were_created_before_it_attached() {
 fn other_operations_are_carried_out_after_creates() {
     let site = Site::new(FaultyNetwork::new(20_000, 0));
     let (path, dir) = (site.path("file"), &site.dir);
-    for round in 0..18 {
+    for round in 0..19 {
         prepare_files(&site);
-        let mut file = File::create_new(&path).unwrap();
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all(b"first").unwrap();
-        // In the last round it stays open.
-        let mut kept = Some(file).filter(|_| round == 17);
+        // In the last rounds it stays open.
+        let mut kept = Some(file).filter(|_| round >= 17);
         let mut expected = ("file", "first".to_owned());
         match round {
             0 => assert_eq!(fs::metadata(&path).unwrap().len(), 5),
@@ -180,6 +220,20 @@ fn other_operations_are_carried_out_after_creates() {
                 let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
                 File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
                 assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), time);
+            }
+            17 => {
+                let file = kept.take().unwrap();
+                let access = ProtFlags::READ | ProtFlags::WRITE;
+                // SAFETY: a new mapping, which nothing else refers to; it is used within its length, and
+                // unmapped once.
+                unsafe {
+                    let map = mmap(std::ptr::null_mut(), 5, access, MapFlags::SHARED, &file, 0);
+                    let map = map.unwrap();
+                    assert_eq!(map.cast::<u8>().read_volatile(), b'f');
+                    map.cast::<u8>().write_volatile(b'F');
+                    munmap(map, 5).unwrap();
+                }
+                expected.1 = "First".to_owned();
             }
             _ => {
                 fs::remove_file(&path).unwrap();
