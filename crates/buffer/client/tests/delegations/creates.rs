@@ -98,7 +98,7 @@ fn attributes_are_those_that_the_daemon_sets() {
             let path = path.clone();
             scope.spawn(move || {
                 File::options().write(true).create_new(true).mode(0o640).open(&path).unwrap();
-                send.send(fs::metadata(path).unwrap())
+                let _ = send.send(fs::metadata(path).unwrap());
             });
             let reported = receive.recv_timeout(Duration::from_millis(500)).ok();
             site.network.cut(false);
