@@ -23,6 +23,9 @@ const REMOVALS_BACKOFF: Backoff =
 /// Each occupies a connection: they may have this part of them.
 const MAX_EARLY: u32 = 4;
 const EARLY_PART: u32 = 4;
+/// Maximum number of files with space that was requested before they were created, and to which nothing was
+/// written.
+const MAX_PREPARED: u32 = 12;
 /// Minimum number of listed reservations at which those of closed files are dropped.
 const MIN_PRUNED: usize = 256;
 
@@ -50,9 +53,11 @@ pub struct Reservation {
     is_untouched: AtomicBool,
     /// The first request, if it was sent behind the one that created the file.
     early: Mutex<Option<EarlySpace>>,
+    /// Its space was requested before the file was created, and nothing was written to it.
+    prepared: Mutex<Option<EarlyCount>>,
 }
 
-/// A request for space that is about to be sent behind the one that creates a file.
+/// A request for space that is about to be sent behind the one that creates a file, or prepares it.
 #[derive(Debug)]
 pub struct SpaceRequest {
     handle: HandleId,
@@ -66,16 +71,26 @@ pub struct EarlySpace {
     call: PendingCall,
     /// Epoch of the daemon before.
     epoch: u64,
-    _count: EarlyCount,
+    count: EarlyCount,
 }
 
-/// Counts a request for space that is sent behind a create, until its reply was received.
+/// Counts a request for space that is sent behind a create, until its reply was received, or a file that has
+/// space before it is created.
 #[derive(Debug)]
 struct EarlyCount(Arc<AtomicU32>);
 
 impl Drop for EarlyCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl EarlyCount {
+    /// Counts one more, unless there are `max`.
+    fn below(counter: &Arc<AtomicU32>, max: u32) -> Option<EarlyCount> {
+        let count = EarlyCount(counter.clone());
+        let is_many = counter.fetch_add(1, Ordering::AcqRel) >= max;
+        (!is_many).then_some(count)
     }
 }
 
@@ -89,7 +104,7 @@ impl SpaceRequest {
 
     /// It was sent, to a daemon of this epoch or a later one.
     pub fn sent(self, node: NodeIndex, call: PendingCall, epoch: u64) -> EarlySpace {
-        EarlySpace { node, call, epoch, _count: self.count }
+        EarlySpace { node, call, epoch, count: self.count }
     }
 }
 
@@ -103,6 +118,7 @@ impl Reservation {
             listed: AtomicBool::new(false),
             is_untouched: AtomicBool::new(false),
             early: Mutex::default(),
+            prepared: Mutex::default(),
         })
     }
 
@@ -152,6 +168,8 @@ pub struct Reservations {
     writes_new_files: AtomicBool,
     /// Requests for space behind creates whose replies were not received.
     early: Arc<AtomicU32>,
+    /// Files that have space before they are created, and to which nothing was written.
+    prepared: Arc<AtomicU32>,
     /// This client removed files since it last waited for removals.
     removed: AtomicBool,
     /// Time at which the client last waited for removals.
@@ -166,6 +184,7 @@ impl Reservations {
             listed: Mutex::default(),
             writes_new_files: AtomicBool::new(false),
             early: Arc::default(),
+            prepared: Arc::default(),
             removed: AtomicBool::new(false),
             waited: Mutex::default(),
         }
@@ -186,10 +205,30 @@ impl Reservations {
         {
             return None;
         }
-        let count = EarlyCount(self.early.clone());
         let max = (self.sessions.options().connections / EARLY_PART).min(MAX_EARLY);
-        let is_many = self.early.fetch_add(1, Ordering::AcqRel) >= max;
-        (!is_many).then_some(SpaceRequest { handle, count })
+        let count = EarlyCount::below(&self.early, max)?;
+        Some(SpaceRequest { handle, count })
+    }
+
+    /// The request for the space of a file that is prepared with this handle. `None`: it is not likely that
+    /// something is written to it, or too many files have space that is not used.
+    pub fn space_of_prepared_file(&self, handle: HandleId) -> Option<SpaceRequest> {
+        let is_likely = self.writes_new_files.load(Ordering::Relaxed);
+        let count = is_likely.then(|| EarlyCount::below(&self.prepared, MAX_PREPARED)).flatten()?;
+        Some(SpaceRequest { handle, count })
+    }
+
+    /// Waits for the space of a file that was prepared.
+    pub fn take_prepared(&self, reservation: &Arc<Reservation>, early: EarlySpace) {
+        let mut epoch = reservation.epoch.lock();
+        let granted_in = early.epoch;
+        if let Some((granted, count)) = self.receive(early) {
+            *epoch = granted_in;
+            reservation.unused.store(granted, Ordering::Release);
+            *reservation.prepared.lock() = Some(count);
+        }
+        drop(epoch);
+        self.list(reservation);
     }
 
     /// The space of a file was requested with its creation.
@@ -205,6 +244,7 @@ impl Reservations {
             && reservation.is_untouched.swap(false, Ordering::Relaxed)
         {
             self.writes_new_files.store(true, Ordering::Relaxed);
+            *reservation.prepared.lock() = None;
         }
     }
 
@@ -227,10 +267,17 @@ impl Reservations {
     /// The bytes that the request behind the create has reserved, and the epoch of the daemon.
     fn take_early(&self, reservation: &Reservation) -> Option<(u64, u64)> {
         let early = reservation.early.lock().take()?;
-        let session = self.sessions.session(early.node).ok()?;
-        let reply = session.receive_or_retransmit(early.call).ok()?;
+        let epoch = early.epoch;
+        self.receive(early).map(|(granted, _)| (granted, epoch))
+    }
+
+    /// The bytes that a request has reserved, if the daemon has not restarted since.
+    fn receive(&self, early: EarlySpace) -> Option<(u64, EarlyCount)> {
+        let EarlySpace { node, call, epoch, count } = early;
+        let session = self.sessions.session(node).ok()?;
+        let reply = session.receive_or_retransmit(call).ok()?;
         let granted = u64::try_from(reply.reply).ok()?;
-        (early.epoch == session.epoch()).then_some((granted, early.epoch))
+        (epoch == session.epoch()).then_some((granted, count))
     }
 
     /// Lets other files return the reservation when they need space.

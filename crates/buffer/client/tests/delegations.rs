@@ -1,10 +1,14 @@
-//! Removals that a mount reports before the storage daemon has made them: programs do not wait for the
-//! daemon, no other client sees the file afterwards, whatever is killed, and a removal that fails is reported
-//! by a sync of the directory.
+//! Removals, and creates, that a mount reports before the storage daemon has made them: programs do not wait for
+//! the daemon, no other client sees anything else afterwards, whatever is killed, and a change that fails is
+//! reported by a sync of the directory.
 //!
 //! Needs root, because the kernel checks permissions for all users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+#[path = "delegations/creates.rs"]
+mod creates;
+#[path = "delegations/killed_mount.rs"]
+mod killed_mount;
 mod support;
 
 use forebay_client::{ClientOptions, Fs, Mount, MountOptions, mount};

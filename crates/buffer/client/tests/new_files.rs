@@ -70,7 +70,8 @@ fn closes_of_written_files_are_collected() {
     assert_eq!(count(&mounted, "close"), 0, "files were closed by requests of their own");
     let collected = count(&mounted, "close_all");
     assert!((1..300).contains(&collected), "{collected} requests closed 400 files");
-    // Nothing is reserved any more.
+    // Nothing is reserved any more, also for files that were prepared.
+    std::thread::sleep(Duration::from_millis(1500));
     let admin =
         Admin::connect(mounted.pool.daemons[0].address(), ClientOptions::default()).unwrap();
     let used = admin.instances().unwrap()[0].used;
@@ -79,7 +80,9 @@ fn closes_of_written_files_are_collected() {
 
 #[test]
 fn space_of_new_files_is_requested_with_them_as_long_as_they_are_written() {
-    let mounted = Mounted::with_options(1, 1 << 30, &options());
+    // Others are prepared with their space.
+    let synchronous = MountOptions { synchronous: true, ..options() };
+    let mounted = Mounted::with_options(1, 1 << 30, &synchronous);
     let create = |name: &str| File::create_new(mounted.path.join(name)).unwrap();
     let first = create("first");
     assert_eq!(count(&mounted, "reserve_space"), 0, "no file was written before");

@@ -6,6 +6,8 @@
 
 #[path = "delegations/history.rs"]
 mod history;
+#[path = "delegations/prepared.rs"]
+mod prepared;
 mod support;
 
 use forebay_protocol::message::{
@@ -42,12 +44,21 @@ struct Client {
 
 impl Site {
     fn new() -> Site {
+        Site::with_instance(1 << 20, 100)
+    }
+
+    /// With an instance that is short of nothing.
+    fn large() -> Site {
+        Site::with_instance(1 << 30, 100_000)
+    }
+
+    fn with_instance(capacity: u64, inodes: u64) -> Site {
         let daemon = Daemon::new(1, SEGMENT_BYTES, SESSION_LEASE_NS);
         let mut site = Site { daemon, clock_ns: SECOND_NS, next_conn: 1, output: Vec::new() };
         site.start();
         let conn = site.connect(true);
         site.call(conn, 1, hello(None, None, 0)).unwrap();
-        let create = AdminRequest::CreateInstance(spec(1 << 20, 100, Placement::single_node()));
+        let create = AdminRequest::CreateInstance(spec(capacity, inodes, Placement::single_node()));
         // Its reply would follow a sync.
         assert_eq!(site.call(conn, 2, create.into()), None);
         site
@@ -292,12 +303,17 @@ fn revoked() -> (Site, Client, u64, Client) {
     let mut site = Site::new();
     let mut client = site.mount();
     let number = client.make(&mut site, "a").unwrap();
+    let other = revoke(&mut site);
+    (site, client, number, other)
+}
+
+/// Another client that attaches when a mount has not answered the recall of its delegation in time.
+fn revoke(site: &mut Site) -> Client {
     assert_eq!(site.silent_client((true, true)).err(), Some(Errno::EAGAIN));
     site.pass(DELEGATION_RECALL_NS - 1);
     assert_eq!(site.silent_client((true, true)).err(), Some(Errno::EAGAIN));
     site.pass(1);
-    let other = site.silent_client((true, true)).unwrap();
-    (site, client, number, other)
+    site.silent_client((true, true)).unwrap()
 }
 
 #[test]

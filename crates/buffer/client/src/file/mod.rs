@@ -104,6 +104,22 @@ impl File {
         reservations.expect_space(&self.parts.primary.reservation, space);
     }
 
+    /// The file was prepared. Waits for its space.
+    pub(crate) fn take_space(&self, space: EarlySpace) {
+        let reservations = &self.parts.attachment.reservations;
+        reservations.take_prepared(&self.parts.primary.reservation, space);
+    }
+
+    /// An open file that nobody else has, in the name of another caller.
+    pub(crate) fn on_behalf_of(mut file: Arc<File>, requester: Requester) -> Arc<File> {
+        let own = Arc::get_mut(&mut file);
+        assert!(own.is_some(), "a prepared file is used once");
+        if let Some(own) = own {
+            own.requester = requester;
+        }
+        file
+    }
+
     /// The data object that is the whole file, if the instance lies on one node whose daemon passed
     /// its descriptor.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -4,10 +4,12 @@
 mod directory;
 mod inline_file;
 mod open;
+mod prepare;
 mod truncation;
 
 pub use directory::DirPage;
 pub use open::Opened;
+pub(crate) use prepare::Preparing;
 
 use crate::attachment::Attachment;
 use crate::file::File;

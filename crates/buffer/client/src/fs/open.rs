@@ -211,7 +211,7 @@ impl Fs {
     }
 
     /// The file that `node` opened in `mode`. `boot_ids`: the request truncated it.
-    fn take_opened(
+    pub(super) fn take_opened(
         &self,
         (node, handle, mode): (NodeIndex, HandleId, OpenMode),
         boot_ids: Option<BootIds>,

@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 thread_local! {
     /// The data that this thread reads for the kernel.
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// The reply to an open.
-struct OpenReply {
+pub(super) struct OpenReply {
     handle: FileHandle,
     flags: OpenFlags,
     /// The data object for passthrough.
@@ -85,6 +85,15 @@ impl MountedFs {
     ) {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
+        let is_one_of_many = open.write && self.prepared_files.note_create(Instant::now());
+        let reply = if is_one_of_many {
+            match self.create_delegated(request, (parent, name), mode, reply) {
+                Some(reply) => reply,
+                None => return,
+            }
+        } else {
+            reply
+        };
         let fs = self.fs_for(request);
         self.negative_lookups.add_name(parent, name);
         let of_parent = self.kernel_cache.attributes.change_entry(parent);
@@ -104,6 +113,9 @@ impl MountedFs {
         // With the reply the kernel asks for the attributes of the directory.
         drop(of_parent);
         self.reply_created(added, reply);
+        if is_one_of_many {
+            self.prepare_next_file();
+        }
     }
 
     /// Creates a file without a name (`O_TMPFILE`). The kernel gives it one only without `O_EXCL`.
@@ -129,7 +141,7 @@ impl MountedFs {
     }
 
     /// Replies with a file that has been created and opened, and the time to live of its attributes.
-    fn reply_created(
+    pub(super) fn reply_created(
         &self,
         added: Result<(FileAttr, Duration, OpenReply), Errno>,
         reply: ReplyCreate,
@@ -149,7 +161,7 @@ impl MountedFs {
 
     /// Adds an opened file to the table. `executes`: it was opened to be executed. `change` ends when
     /// it is closed. `register` registers its data object with the kernel.
-    fn add_open(
+    pub(super) fn add_open(
         &self,
         opened: &Opened,
         (executes, change): (bool, Change),
@@ -274,7 +286,11 @@ impl MountedFs {
     }
 
     pub fn do_fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
-        self.open_file(handle)?.file.fsync(data_only)
+        let file = self.open_file(handle)?.file.clone();
+        // Its creation may be outstanding.
+        self.fs.sessions().delegation.finish();
+        file.fsync(data_only)?;
+        self.fs.sessions().delegation.report_failure(file.ino())
     }
 
     pub fn do_fallocate(

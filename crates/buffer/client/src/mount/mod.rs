@@ -35,6 +35,7 @@ mod negative_lookups;
 mod open_directories;
 mod open_files;
 mod parents;
+mod prepared_files;
 mod removed_directories;
 mod reply;
 mod xattrs;
@@ -193,6 +194,7 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
         kernel_cache.clone(),
         negative_lookups,
     ));
+    let prepared_files = Arc::downgrade(&served.prepared_files);
     let (device, mounted) =
         forebay_fuse::mount::mount(path, &kernel_options(options)).map_err(failed)?;
     let session = Session::new(served, device).map_err(failed)?;
@@ -202,7 +204,13 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     });
     kernel_cache.entries.set_session(session.notifier());
     if kernel_cache.entries.invalidate() {
-        let obeys = sessions.obey_cache_recalls(move || kernel_cache.drop_all());
+        let obeys = sessions.obey_cache_recalls(move || {
+            kernel_cache.drop_all();
+            // What they take is free when another client attaches.
+            if let Some(prepared_files) = prepared_files.upgrade() {
+                prepared_files.drop_all();
+            }
+        });
         obeys.map_err(|errno| failed(errno.into()))?;
     }
     drop(sessions);

@@ -6,12 +6,12 @@ use super::cached_entries::CachedEntries;
 use super::convert;
 use super::counters::Counters;
 use super::directory_reads::DirectoryReads;
-
 use super::kernel_cache::{KernelCache, Versions};
 use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_directories::OpenDirectories;
 use super::open_files::{OpenFile, OpenFiles};
+use super::prepared_files::PreparedFiles;
 use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
@@ -48,6 +48,7 @@ pub struct MountedFs {
     pub(super) last_attributes: LastAttributes,
     pub(super) directory_reads: DirectoryReads,
     pub(super) lock_waits: LockWaits,
+    pub(super) prepared_files: Arc<PreparedFiles>,
     /// The threads that receive requests.
     pub(super) threads: Arc<BusyThreads>,
 }
@@ -60,12 +61,16 @@ impl MountedFs {
         kernel_cache: Arc<KernelCache>,
         negative_lookups: Arc<NegativeLookups>,
     ) -> MountedFs {
+        let trusted = rustix::process::geteuid().is_root();
+        let kernel_permissions = fs.sessions().cache_checks_permissions();
+        let reports_early = trusted && kernel_permissions && !options.synchronous;
         MountedFs {
-            kernel_permissions: fs.sessions().cache_checks_permissions(),
+            kernel_permissions,
             synchronous: options.synchronous,
+            prepared_files: Arc::new(PreparedFiles::new(&fs, reports_early)),
             fs,
             counters,
-            trusted: rustix::process::geteuid().is_root(),
+            trusted,
             group_hints: Arc::default(),
             cached_entries: CachedEntries::default(),
             kernel_cache,

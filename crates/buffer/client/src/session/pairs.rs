@@ -5,6 +5,13 @@ use forebay_protocol::{Credentials, Errno, Request};
 use std::time::Instant;
 
 impl Session {
+    /// As [`send_call`](Session::send_call), in the name of the user of this process. `None`: no connection is
+    /// idle.
+    pub fn try_send_call(&self, request: Request) -> Option<PendingCall> {
+        let slot = self.slots.acquire_until(Some(Instant::now()), Slot::new)?;
+        Some(self.send_on(slot, None, request))
+    }
+
     /// As [`exchange`](Session::exchange), and sends a second request behind it, of this process, on another
     /// connection, if one is idle. That one may fail because the daemon carries it out first, or because the
     /// first one fails.

@@ -12,7 +12,7 @@ mod delegation;
 mod event_watch;
 mod pending_writes;
 
-pub use delegation::Delegation;
+pub use delegation::{Delegation, Reported};
 pub use pending_writes::PendingWrites;
 
 use crate::pool::Pool;
@@ -41,7 +41,7 @@ const MAX_TTL: Duration = Duration::from_nanos(CACHE_LIFETIME_NS);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The node that every client has a session with.
-const NODE_0: NodeIndex = NodeIndex(0);
+pub const NODE_0: NodeIndex = NodeIndex(0);
 
 /// The addresses of an instance's storage daemons, in the order of the instance's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,7 +28,14 @@ pub struct Delegated {
     pub number: u64,
     /// The time of the change, as the client has reported it.
     pub now: Timestamp,
-    /// [`NameRequest::Unlink`]; others are refused with `EOPNOTSUPP`.
+    /// - [`Unlink`](NameRequest::Unlink);
+    /// - [`CreateUnnamed`](NameRequest::CreateUnnamed): not a change that was reported, but the file for one,
+    ///   without name, owner and permissions, whatever the request says of them. `ENOSPC` if the instance is
+    ///   short of space, inodes or memory;
+    /// - [`Create`](NameRequest::Create), whose handle has such a file open: this file gets the name, and the
+    ///   owner and permissions of a new file. The reply is [`Reply::Done`].
+    ///
+    /// Others are refused with `EOPNOTSUPP`.
     pub request: NameRequest,
 }
 

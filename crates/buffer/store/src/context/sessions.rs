@@ -120,12 +120,13 @@ impl Session {
             return Err(Errno::EACCES);
         }
         match &delegated.request {
-            NameRequest::Unlink { .. } if self.state.delegation() == Some(delegated.number) => {
-                Ok(())
-            }
-            NameRequest::Unlink { .. } => Err(Errno::EKEYREVOKED),
-            _ => Err(Errno::EOPNOTSUPP),
+            NameRequest::Unlink { .. }
+            | NameRequest::Create { .. }
+            | NameRequest::CreateUnnamed { .. } => {}
+            _ => return Err(Errno::EOPNOTSUPP),
         }
+        let is_current = self.state.delegation() == Some(delegated.number);
+        if is_current { Ok(()) } else { Err(Errno::EKEYREVOKED) }
     }
 
     /// The connections of all slots.

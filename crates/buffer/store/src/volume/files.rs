@@ -129,7 +129,7 @@ impl<O: Objects> Volume<O> {
     }
 
     /// Carry out a change that creates the file `ino`, and open it.
-    fn create_opened(
+    pub fn create_opened(
         &mut self,
         node: &mut Context<O>,
         origin: &Origin,

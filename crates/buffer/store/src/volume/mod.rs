@@ -21,6 +21,7 @@ mod object_reply;
 mod paths;
 mod peers;
 mod pieces;
+mod prepared;
 mod replacements;
 mod requests;
 mod space;

@@ -73,7 +73,12 @@ impl<O: Objects> Volume<O> {
 
     /// The time of a change of an entry. Changes under a delegation may arrive in another order than the
     /// client has reported them.
-    fn time_of_entry(&self, node: &Context<O>, requester: &Requester, parent: Ino) -> Timestamp {
+    pub fn time_of_entry(
+        &self,
+        node: &Context<O>,
+        requester: &Requester,
+        parent: Ino,
+    ) -> Timestamp {
         let Some(reported) = requester.reported_at else {
             return node.now.wall;
         };

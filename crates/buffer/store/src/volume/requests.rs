@@ -113,7 +113,13 @@ impl<O: Objects> Volume<O> {
             }
             NameRequest::Create { parent, name, mode, exclusive, handle, open } => {
                 let file = CreateFile { parent, name: &name, mode, exclusive, handle, open };
-                self.create(node, requester, &file)
+                match requester.reported_at {
+                    Some(_) => self.name_prepared_file(node, requester, &file),
+                    None => self.create(node, requester, &file),
+                }
+            }
+            NameRequest::CreateUnnamed { handle, open, .. } if requester.reported_at.is_some() => {
+                self.prepare_file(node, requester, (handle, open))
             }
             NameRequest::CreateUnnamed { parent, mode, linkable, handle, open } => {
                 self.create_unnamed(node, requester, (parent, mode, linkable), (handle, open))

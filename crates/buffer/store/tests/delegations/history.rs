@@ -1,18 +1,20 @@
-//! Random histories of a mount with a delegation, whose removals are delayed, whose replies are lost, and
-//! which falls silent, while another client comes and goes, and the daemon is killed and started again.
+//! Random histories of a mount with a delegation, whose removals and creates are delayed, whose replies are
+//! lost, and which falls silent, while another client comes and goes, and the daemon is killed and started again.
 //!
 //! Invariants:
-//! - while another client is attached, no removal is made that the mount has reported before;
-//! - a mount that has returned its delegation has had all its removals made;
-//! - a removal is refused only if the mount did not answer a recall in time;
-//! - in the end each removal was made, or refused.
+//! - while another client is attached, no change is made that the mount has reported before;
+//! - a mount that has returned its delegation has had all its changes made;
+//! - a change is refused only if the mount did not answer a recall in time;
+//! - in the end each change was made, or refused, and files without names are gone with the mount.
 
+use super::prepared::{OPEN, create, inodes, plain, prepare};
 use super::support::seeds::{self, Random};
 use super::{Client, SECOND_NS, Site, names_of, unlink};
 use forebay_protocol::message::{
-    CacheRecall, Delegated, EVENT_SLOT, NameRequest, NewInode, SessionRequest,
+    CacheRecall, Delegated, EVENT_SLOT, FileRequest, NameRequest, NewInode, OpenMode,
+    RECOVERY_SLOT, SessionRequest,
 };
-use forebay_protocol::{Errno, FileKind, Ino, LeaseId, Reply, Request};
+use forebay_protocol::{Errno, FileKind, HandleId, Ino, LeaseId, Reply, Request};
 use forebay_store::node::ConnId;
 use std::collections::BTreeSet;
 
@@ -20,11 +22,25 @@ const STEPS: usize = 400;
 const SLOTS: u32 = 3;
 const KIND: (bool, bool) = (true, true);
 
-/// A connection with at most one removal that was reported and is not acknowledged.
+/// A change of a name that was reported and is not acknowledged.
+struct Outstanding {
+    name: String,
+    call: Delegated,
+    /// The number of changes reported before.
+    order: usize,
+}
+
+impl Outstanding {
+    fn creates(&self) -> bool {
+        matches!(self.call.request, NameRequest::Create { .. })
+    }
+}
+
+/// A connection with at most one change.
 struct Slot {
     conn: Option<ConnId>,
     seq: u64,
-    outstanding: Option<(String, Delegated)>,
+    outstanding: Option<Outstanding>,
 }
 
 struct History {
@@ -43,16 +59,26 @@ struct History {
     /// All names that the mount takes to exist, and all that it ever made.
     known: BTreeSet<String>,
     made: BTreeSet<String>,
+    /// Names that the mount has reported as created, and that were refused.
+    not_made: BTreeSet<String>,
+    /// All open handles, and those of prepared files that have not been used.
+    handles: Vec<(HandleId, Ino)>,
+    prepared: Vec<HandleId>,
+    /// The daemon has restarted, and does not know the handles.
+    must_recover: bool,
+    recovery_seq: u64,
+    reported: usize,
     other: Option<Client>,
     /// The names when the other client attached.
     seen: BTreeSet<String>,
     returned: usize,
     refused: usize,
+    created: usize,
 }
 
 impl History {
     fn new(seed: u64) -> History {
-        let mut site = Site::new();
+        let mut site = Site::large();
         let client = site.mount();
         let new = |_| Slot { conn: None, seq: 0, outstanding: None };
         History {
@@ -67,10 +93,17 @@ impl History {
             may_be_revoked: false,
             known: BTreeSet::new(),
             made: BTreeSet::new(),
+            not_made: BTreeSet::new(),
+            handles: Vec::new(),
+            prepared: Vec::new(),
+            must_recover: false,
+            recovery_seq: 0,
+            reported: 0,
             other: None,
             seen: BTreeSet::new(),
             returned: 0,
             refused: 0,
+            created: 0,
         }
     }
 
@@ -84,7 +117,7 @@ impl History {
     }
 
     fn step(&mut self) {
-        match self.random.below(16) {
+        match self.random.below(19) {
             0..=2 => {
                 let ns = self.random.below(7 * SECOND_NS / 10);
                 self.site.pass(ns);
@@ -94,6 +127,7 @@ impl History {
                 self.site.restart();
                 self.slots.iter_mut().for_each(|slot| slot.conn = None);
                 self.is_watching = false;
+                self.must_recover = true;
                 if let Some(mut other) = self.other.take() {
                     other.return_to(&mut self.site).unwrap();
                     self.other = Some(other);
@@ -102,7 +136,9 @@ impl History {
             5 => self.is_silent = self.random.one_in(4),
             6 | 7 => self.other_client(),
             8 | 9 if !self.is_silent => self.make(),
-            10..=12 => self.report(),
+            10 | 11 => self.report_removal(),
+            12 | 13 if !self.is_silent => self.prepare(),
+            14 | 15 => self.report_create(),
             _ if !self.is_silent => {
                 self.process_recall();
                 let slot = self.random.below(SLOTS.into()) as usize;
@@ -115,7 +151,7 @@ impl History {
         }
     }
 
-    /// The mount makes a file, when all removals are acknowledged, as all its other requests.
+    /// The mount makes a file, when all changes are acknowledged, as all its other requests.
     fn make(&mut self) {
         if self.is_outstanding() {
             return;
@@ -152,21 +188,80 @@ impl History {
         }
     }
 
+    /// The number of the delegation, and an idle slot, if the mount may report a change.
+    fn may_report(&self) -> Option<(u64, usize)> {
+        let (number, until) = self.grant.filter(|_| self.recall.is_none())?;
+        let idle = self.slots.iter().position(|slot| slot.outstanding.is_none())?;
+        (self.site.clock_ns < until).then_some((number, idle))
+    }
+
+    fn report(&mut self, slot: usize, name: String, call: Delegated) {
+        let order = self.reported;
+        self.reported += 1;
+        self.slots[slot].seq += 1;
+        self.slots[slot].outstanding = Some(Outstanding { name, call, order });
+    }
+
     /// The mount reports a removal as made.
-    fn report(&mut self) {
-        let Some((number, until)) = self.grant.filter(|_| self.recall.is_none()) else {
-            return;
-        };
-        let idle = self.slots.iter_mut().find(|slot| slot.outstanding.is_none());
-        if let (Some(slot), true) = (idle, self.site.clock_ns < until)
+    fn report_removal(&mut self) {
+        if let Some((number, slot)) = self.may_report()
             && let Some(name) = self.known.pop_last()
         {
-            slot.seq += 1;
-            slot.outstanding = Some((name.clone(), unlink(number, &name, self.site.clock_ns)));
+            let call = unlink(number, &name, self.site.clock_ns);
+            self.report(slot, name, call);
+        }
+    }
+
+    /// The mount reports a prepared file as created.
+    fn report_create(&mut self) {
+        if let Some((number, slot)) = self.may_report()
+            && let Some(handle) = self.prepared.pop()
+        {
+            let name = format!("f{}", self.made.len());
+            self.made.insert(name.clone());
+            self.known.insert(name.clone());
+            let call = create(number, handle, &name, self.site.clock_ns);
+            self.report(slot, name, call);
+        }
+    }
+
+    /// The mount has a file prepared.
+    fn prepare(&mut self) {
+        let Some((number, slot)) = self.may_report() else {
+            return;
+        };
+        self.connect(slot);
+        let handle = HandleId(100 + self.handles.len() as u64);
+        let (conn, seq) = self.next_call(slot);
+        let reply = self.site.call(conn, seq, prepare(number, handle).into()).unwrap();
+        match plain(reply) {
+            Reply::Opened { attr, created: true, .. } => {
+                self.handles.push((handle, attr.ino));
+                self.prepared.push(handle);
+            }
+            Reply::Failed(Errno::EKEYREVOKED) => assert!(self.may_be_revoked),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// After a restart of the daemon, the mount opens its handles again before it does anything else.
+    fn recover(&mut self) {
+        if !std::mem::take(&mut self.must_recover) {
+            return;
+        }
+        let next = (RECOVERY_SLOT, self.recovery_seq + 1);
+        let (conn, _) = self.site.attach(KIND, Some(self.client.token), next).unwrap();
+        for (handle, ino) in self.handles.clone() {
+            self.recovery_seq += 1;
+            let open = OpenMode { descriptor: false, ..OPEN };
+            let reopen = FileRequest::Open { ino, handle, open };
+            let reply = self.site.call(conn, self.recovery_seq, reopen.into()).unwrap();
+            assert!(matches!(plain(reply), Reply::Opened { .. }));
         }
     }
 
     fn connect(&mut self, slot: usize) {
+        self.recover();
         let Slot { conn: None, seq, outstanding } = &self.slots[slot] else {
             return;
         };
@@ -182,34 +277,48 @@ impl History {
         (self.slots[slot].conn.unwrap(), self.slots[slot].seq)
     }
 
-    /// A removal arrives at the daemon, perhaps again.
+    /// A change arrives at the daemon, perhaps again.
     fn deliver(&mut self, slot: usize) {
         self.connect(slot);
-        let Slot { conn: Some(conn), seq, outstanding: Some((name, call)) } = &self.slots[slot]
-        else {
+        let Slot { conn: Some(conn), seq, outstanding: Some(change) } = &self.slots[slot] else {
             return;
         };
-        let (name, sent_at) = (name.clone(), self.site.clock_ns);
-        let reply = self.site.call(*conn, *seq, call.clone().into()).unwrap();
+        // Those of one name follow each other.
+        let mut others = self.slots.iter().filter_map(|slot| slot.outstanding.as_ref());
+        if others.any(|other| other.name == change.name && other.order < change.order) {
+            return;
+        }
+        let (name, creates, sent_at) = (change.name.clone(), change.creates(), self.site.clock_ns);
+        let reply = self.site.call(*conn, *seq, change.call.clone().into()).unwrap();
         if self.random.one_in(5) {
             self.slots[slot].conn = None; // the reply is lost
             return;
         }
         self.slots[slot].outstanding = None;
         match reply {
-            Reply::Delegating { number, .. } => self.grant(number, sent_at),
-            Reply::Done | Reply::WithDirectory { .. } => {}
+            Reply::Delegating { number, reply } => {
+                assert_eq!(plain(*reply), Reply::Done);
+                self.created += usize::from(creates);
+                self.grant(number, sent_at);
+            }
+            Reply::Done | Reply::WithDirectory { .. } => self.created += usize::from(creates),
             Reply::Failed(Errno::EKEYREVOKED) => {
-                assert!(self.may_be_revoked, "{name} was not removed");
+                assert!(self.may_be_revoked, "{name} was not removed or created");
                 self.refused += 1;
-                self.known.insert(name);
+                if creates {
+                    self.known.remove(&name);
+                    self.not_made.insert(name);
+                } else if !self.not_made.contains(&name) {
+                    self.known.insert(name);
+                }
             }
             other => panic!("{other:?}"),
         }
     }
 
-    /// The mount answers a recall when all removals are acknowledged.
+    /// The mount answers a recall when all changes are acknowledged.
     fn process_recall(&mut self) {
+        self.recover();
         if !self.is_watching {
             let next = (EVENT_SLOT, self.client.event_seq + 1);
             let joined = self.site.attach(KIND, Some(self.client.token), next).unwrap();
@@ -252,24 +361,31 @@ impl History {
             (0..SLOTS as usize).for_each(|slot| self.deliver(slot));
         }
         assert_eq!(self.names(), self.known);
+        self.connect(0);
+        let (conn, seq) = self.next_call(0);
+        self.site.call(conn, seq, Request::Session(SessionRequest::Detach));
+        assert_eq!(inodes(&self.site), 1 + self.known.len());
     }
 }
 
-fn run(seed: u64) -> (usize, usize) {
+fn run(seed: u64) -> (usize, usize, usize) {
     let mut history = History::new(seed);
     for _ in 0..STEPS {
         history.step();
     }
     history.end();
-    (history.returned, history.refused)
+    (history.returned, history.refused, history.created)
 }
 
 #[test]
-fn removals_are_made_or_refused() {
+fn changes_are_made_or_refused() {
     seeds::run_all(60, |seed| {
         run(seed);
     });
-    let all: Vec<(usize, usize)> = (1..=60).map(run).collect();
-    let (returned, refused) = all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let add = |sum: (usize, usize, usize), one: (usize, usize, usize)| {
+        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+    };
+    let (returned, refused, created) = (1..=60).map(run).fold((0, 0, 0), add);
     assert!(returned > 20 && refused > 20, "{returned} returned, {refused} refused");
+    assert!(created > 100, "{created} created");
 }
