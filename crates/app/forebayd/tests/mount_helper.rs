@@ -169,3 +169,38 @@ fn persistent_instance_of_a_pool_is_mounted_by_name() {
     storage.into_iter().for_each(|daemon| daemon.stop().unwrap());
     controller.stop().unwrap();
 }
+
+/// All mounts of directories are one file system of one kernel, so it can decide on locks by itself.
+#[test]
+fn locks_in_directories_are_those_of_the_kernel_and_end_with_close() {
+    use rustix::fs::{FlockOperation, flock};
+    use std::os::unix::fs::MetadataExt;
+    for nodes in [1, 3] {
+        let home = tempfile::tempdir().unwrap();
+        let flash = (0..nodes).map(|node| home.path().join(format!("flash{node}")));
+        let flash: Vec<_> = flash.inspect(|path| fs::create_dir(path).unwrap()).collect();
+        let source = flash.iter().map(|path| text(path)).collect::<Vec<_>>().join(",");
+        let [first, second] = ["a", "b"].map(|name| MountPoint::new(&home.path().join(name)));
+        for point in [&first, &second] {
+            succeed(&helper(&[&source, text(&point.0), "-o", "size=1GiB"]));
+        }
+        let path = first.0.join("file");
+        let held = fs::File::create(&path).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let number = format!(":{} ", held.metadata().unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        assert!(locks.contains(&number), "no lock of inode {number} in\n{locks}");
+        let other = fs::File::open(second.0.join("file")).unwrap();
+        let refused = flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK));
+        drop(held);
+        for _ in 0..100 {
+            let next = fs::File::open(&path).unwrap();
+            // The lock of the one before has ended when that is closed.
+            flock(&next, FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
+        drop(other);
+        run("umount", &[text(&second.0)]);
+        run("umount", &[text(&first.0)]);
+    }
+}

@@ -282,6 +282,7 @@ impl Filesystem for SlowPfs {
             block_size: 4096,
             blocks: BLOCKS,
             free: BLOCKS,
+            available: BLOCKS,
             inodes: 0,
             inodes_free: 0,
             name_length: 255,

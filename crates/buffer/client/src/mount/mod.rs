@@ -77,6 +77,9 @@ pub struct MountOptions {
     /// No change is reported to a program before the storage node has made it, as for a local mount with
     /// `sync` or `dirsync`.
     pub synchronous: bool,
+    /// The kernel decides on file locks by itself, which `/proc/locks` then shows. Only right while no
+    /// other client of the instance can take locks: they do not exclude those of others.
+    pub local_locks: bool,
     /// The source that `mount` shows.
     pub name: String,
 }
@@ -91,6 +94,7 @@ impl Default for MountOptions {
             kernel_permissions: false,
             read_only: false,
             synchronous: false,
+            local_locks: false,
             name: "forebay".into(),
         }
     }

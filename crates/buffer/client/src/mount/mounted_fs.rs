@@ -36,6 +36,8 @@ pub struct MountedFs {
     pub(super) kernel_permissions: bool,
     /// Changes are reported when they are made.
     pub(super) synchronous: bool,
+    /// The kernel decides on file locks.
+    pub(super) local_locks: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
     pub(super) kernel_cache: Arc<KernelCache>,
@@ -63,6 +65,7 @@ impl MountedFs {
         MountedFs {
             kernel_permissions: fs.sessions().cache_checks_permissions(),
             synchronous: options.synchronous,
+            local_locks: options.local_locks,
             fs,
             counters,
             trusted: rustix::process::geteuid().is_root(),

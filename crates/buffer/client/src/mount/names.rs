@@ -4,7 +4,7 @@ use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
-use crate::fs::{DirPage, Fs};
+use crate::fs::{DirPage, Fs, Space};
 use forebay_fuse::{
     FileHandle, FileType, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEntry, ReplyStatfs, Request, Statfs,
@@ -38,13 +38,15 @@ impl MountedFs {
             InitFlags::DO_READDIRPLUS,
             InitFlags::READDIRPLUS_AUTO,
             InitFlags::DIRECT_IO_ALLOW_MMAP,
-            InitFlags::POSIX_LOCKS,
-            InitFlags::FLOCK_LOCKS,
             InitFlags::HANDLE_KILLPRIV_V2,
             // A default access control list replaces the mask of a process.
             InitFlags::DONT_MASK,
         ] {
             config.choose(flag);
+        }
+        if !self.local_locks {
+            config.choose(InitFlags::POSIX_LOCKS);
+            config.choose(InitFlags::FLOCK_LOCKS);
         }
         // With this flag the kernel checks permissions in any case, by modes and lists.
         if self.kernel_permissions {
@@ -258,14 +260,15 @@ impl MountedFs {
     }
 
     pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {
-        match self.fs_for(request).statfs() {
-            Ok(stat) => {
+        match self.fs_for(request).space() {
+            Ok(Space { total: stat, available }) => {
                 let block = u64::from(BLOCK_BYTES);
                 let free = stat.capacity.saturating_sub(stat.used) / block;
                 reply.statfs(&Statfs {
                     block_size: BLOCK_BYTES,
                     blocks: stat.capacity / block,
                     free,
+                    available: (available / block).min(free),
                     inodes: stat.inodes,
                     inodes_free: stat.inodes.saturating_sub(stat.inodes_used),
                     name_length: 255,

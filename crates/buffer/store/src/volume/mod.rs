@@ -210,6 +210,11 @@ impl<O: Objects> Volume<O> {
         placement.layout().first_nodes(ino, width).filter(move |node| *node != own)
     }
 
+    /// Whether other nodes are still to remove their parts of removed files.
+    pub fn awaits_removals(&self) -> bool {
+        self.pieces.any_removals()
+    }
+
     /// Bytes in use or granted to writers.
     pub fn used(&self) -> u64 {
         self.space.used()
