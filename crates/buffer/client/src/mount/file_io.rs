@@ -5,6 +5,7 @@ use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode, object_time};
+use super::recent_reads::is_read_to_be_shown;
 use crate::file::File;
 use crate::fs::{Fs, Opened};
 use forebay_fuse::{
@@ -161,6 +162,9 @@ impl MountedFs {
             self.remove_capabilities(ino)?;
         }
         let shared = self.opens.acquire_inode(ino);
+        if !is_read_to_be_shown(&opened.attr) {
+            shared.was_read.store(true, Ordering::Relaxed);
+        }
         if opened.attr.mode & 0o6000 != 0 {
             shared.set_id.store(true, Ordering::Release);
         }
@@ -231,7 +235,11 @@ impl MountedFs {
                 if !flags.contains(ReadFlags::LOCK_OWNER) {
                     open.shared.mapped.read_pages(&open.file, offset..end);
                 }
-                open.file.read_at(&mut buffer[..size], offset)
+                let count = open.file.read_at(&mut buffer[..size], offset)?;
+                if count > 0 {
+                    self.note_read(&open, offset);
+                }
+                Ok(count)
             };
             match self.open_file(handle).and_then(read) {
                 Ok(count) => reply.data(&buffer[..count]),
@@ -269,6 +277,9 @@ impl MountedFs {
             mapped.write(offset, data, read, || file.write_at(data, offset))?
         };
         assert!(written <= data.len());
+        if open.shared.was_read.load(Ordering::Relaxed) {
+            open.shared.was_read.store(false, Ordering::Relaxed);
+        }
         // These are pages of mapped memory, for which the kernel keeps the times that it caches.
         if from_cache {
             self.kernel_cache.entries.invalidate_attributes(open.file.ino());

@@ -64,7 +64,11 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attributes((&self.kernel_cache, Versions::Compared), reply, self.do_get_attr(request, ino));
+        let found = self.do_get_attr(request, ino).map(|(mut attr, ttl)| {
+            self.show_read(&mut attr);
+            (attr, ttl)
+        });
+        attributes((&self.kernel_cache, Versions::Compared), reply, found);
     }
 
     fn setattr(&self, request: &Request, ino: INodeNo, new: &SetAttr, reply: ReplyAttr) {

@@ -36,6 +36,7 @@ mod negative_lookups;
 mod open_directories;
 mod open_files;
 mod parents;
+mod recent_reads;
 mod removed_directories;
 mod reply;
 mod xattrs;

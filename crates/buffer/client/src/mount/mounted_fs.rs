@@ -12,6 +12,7 @@ use super::lock_waits::LockWaits;
 use super::negative_lookups::NegativeLookups;
 use super::open_directories::OpenDirectories;
 use super::open_files::{OpenFile, OpenFiles};
+use super::recent_reads::RecentReads;
 use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
@@ -50,6 +51,7 @@ pub struct MountedFs {
     pub(super) last_attributes: LastAttributes,
     pub(super) directory_reads: DirectoryReads,
     pub(super) lock_waits: LockWaits,
+    pub(super) recent_reads: RecentReads,
     /// The threads that receive requests.
     pub(super) threads: Arc<BusyThreads>,
 }
@@ -80,6 +82,7 @@ impl MountedFs {
             last_attributes: LastAttributes::default(),
             directory_reads: DirectoryReads::default(),
             lock_waits: LockWaits::default(),
+            recent_reads: RecentReads::default(),
             threads: Arc::new(BusyThreads::new(options.threads)),
         }
     }

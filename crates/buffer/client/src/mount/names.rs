@@ -65,7 +65,8 @@ impl MountedFs {
             return reply.error(libc::ENOENT);
         }
         match self.find_entry(&fs, parent, name.as_bytes()) {
-            Ok((Some(attr), ttl)) => {
+            Ok((Some(mut attr), ttl)) => {
+                self.show_read(&mut attr);
                 self.last_attributes.remember(&attr);
                 self.directory_reads.note_name(parent, &attr);
                 entry((&self.kernel_cache, Versions::Compared), reply, Ok((attr, ttl)));
@@ -213,7 +214,9 @@ impl MountedFs {
                 if entry.attr.is_some() {
                     self.last_attributes.remember(attr);
                 }
-                let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
+                let mut attr = *attr;
+                self.show_known_read(&mut attr);
+                let (attr, name) = (convert::attr(&attr), OsStr::from_bytes(&entry.name));
                 if !reply.add(entry.cookie, name, (ttl, &attr)) {
                     is_end = false;
                     break;

@@ -21,6 +21,8 @@ pub struct SharedInode {
     pub set_id: AtomicBool,
     /// The inode may have file capabilities, which a write by any process removes.
     pub capabilities: AtomicBool,
+    /// Data were read since a program last wrote; or a read changes no access time.
+    pub was_read: AtomicBool,
     /// Pages of the file that the kernel caches, without passthrough.
     pub mapped: MappedPages<File>,
     /// Opens of programs that run.
