@@ -169,3 +169,87 @@ fn persistent_instance_of_a_pool_is_mounted_by_name() {
     storage.into_iter().for_each(|daemon| daemon.stop().unwrap());
     controller.stop().unwrap();
 }
+
+/// All mounts of directories are one file system of one kernel, so it can decide on locks by itself.
+#[test]
+fn locks_in_directories_are_those_of_the_kernel_and_end_with_close() {
+    use rustix::fs::{FlockOperation, flock};
+    use std::os::unix::fs::MetadataExt;
+    for nodes in [1, 3] {
+        let home = tempfile::tempdir().unwrap();
+        let flash = (0..nodes).map(|node| home.path().join(format!("flash{node}")));
+        let flash: Vec<_> = flash.inspect(|path| fs::create_dir(path).unwrap()).collect();
+        let source = flash.iter().map(|path| text(path)).collect::<Vec<_>>().join(",");
+        let [first, second] = ["a", "b"].map(|name| MountPoint::new(&home.path().join(name)));
+        for point in [&first, &second] {
+            succeed(&helper(&[&source, text(&point.0), "-o", "size=1GiB"]));
+        }
+        let path = first.0.join("file");
+        let held = fs::File::create(&path).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let number = format!(":{} ", held.metadata().unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        assert!(locks.contains(&number), "no lock of inode {number} in\n{locks}");
+        let other = fs::File::open(second.0.join("file")).unwrap();
+        let refused = flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK));
+        drop(held);
+        for _ in 0..100 {
+            let next = fs::File::open(&path).unwrap();
+            // The lock of the one before has ended when that is closed.
+            flock(&next, FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
+        drop(other);
+        run("umount", &[text(&second.0)]);
+        run("umount", &[text(&first.0)]);
+    }
+}
+
+/// As generic/275 of xfstests: writes fail when all directories together are full, and space that becomes
+/// free in one of them can be used by any file.
+#[test]
+fn directories_share_the_capacity() {
+    const SIZE: u64 = 96 << 20;
+    let home = tempfile::tempdir().unwrap();
+    let flash = (0..3).map(|node| home.path().join(format!("flash{node}")));
+    let flash: Vec<_> = flash.inspect(|path| fs::create_dir(path).unwrap()).collect();
+    let source = flash.iter().map(|path| text(path)).collect::<Vec<_>>().join(",");
+    let point = MountPoint::new(&home.path().join("mnt"));
+    succeed(&helper(&[&source, text(&point.0), "-o", &format!("size={}KiB", SIZE >> 10)]));
+    let path = |name: String| point.0.join(name);
+    // They begin in different directories.
+    for file in 0..8 {
+        fs::write(path(format!("early{file}")), vec![1; 256 << 10]).unwrap();
+        fs::File::create(path(format!("late{file}"))).unwrap();
+    }
+    let fill = |name: &str, bytes: usize| {
+        use std::io::Write;
+        let mut file = fs::File::create(point.0.join(name)).unwrap();
+        let mut written = 0;
+        loop {
+            match file.write(&vec![1; bytes]) {
+                Ok(count) => written += count as u64,
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+                    return written;
+                }
+            }
+        }
+    };
+    let written = fill("large", 1 << 20) + fill("small", 4096) + 8 * (256 << 10);
+    assert!((SIZE - (1 << 20)..=SIZE).contains(&written), "{written} bytes of {SIZE}");
+    for file in 0..8 {
+        fs::remove_file(path(format!("early{file}"))).unwrap();
+        fs::write(path(format!("late{file}")), vec![1; 128 << 10]).unwrap();
+        fill("more", 4096);
+    }
+    let space = rustix::fs::statvfs(&point.0).unwrap();
+    assert!((space.f_blocks - space.f_bfree) * space.f_frsize <= SIZE);
+    run("umount", &[text(&point.0)]);
+    // So it is after a restart of the daemons.
+    succeed(&helper(&[&source, text(&point.0)]));
+    assert!(fill("last", 4096) < 1 << 20);
+    fs::remove_file(path("large".into())).unwrap();
+    assert!(fill("last", 1 << 20) > SIZE * 8 / 10);
+    run("umount", &[text(&point.0)]);
+}

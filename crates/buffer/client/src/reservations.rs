@@ -411,12 +411,17 @@ impl Reservations {
         unused > 0
     }
 
+    /// This client removed files since it last asked or waited for that.
+    pub fn take_removals(&self) -> bool {
+        self.removed.swap(false, Ordering::AcqRel)
+    }
+
     /// Whether removed files may still take space. On several nodes that is so until the removal is
     /// durable and the other nodes are notified of it. On one node it is so until the last handles
     /// are closed: the kernel reports a close to the mount after the program has continued.
     fn is_removal_pending(&self) -> bool {
         let now = self.sessions.system().now();
-        let own = self.removed.swap(false, Ordering::AcqRel);
+        let own = self.take_removals();
         if self.sessions.layout().nodes() == 1 {
             return own;
         }

@@ -232,7 +232,7 @@ impl ReplyStatfs {
         self.0.value(&abi::StatfsOut {
             blocks: state.blocks,
             bfree: state.free,
-            bavail: state.free,
+            bavail: state.available,
             files: state.inodes,
             ffree: state.inodes_free,
             bsize: state.block_size,

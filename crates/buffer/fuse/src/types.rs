@@ -215,12 +215,14 @@ impl From<&abi::LkIn> for LockRequest {
 /// Space and inodes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statfs {
-    /// Unit of `blocks` and `free`, in bytes.
+    /// Unit of `blocks`, `free` and `available`, in bytes.
     pub block_size: u32,
     /// All blocks.
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
+    /// Free blocks that programs can count on.
+    pub available: u64,
     /// All inodes.
     pub inodes: u64,
     /// Free inodes.

@@ -12,6 +12,7 @@ pub mod node;
 pub mod objects;
 pub mod offline;
 pub mod recovery;
+pub mod shared_space;
 mod state;
 pub mod storage;
 mod tag_key;

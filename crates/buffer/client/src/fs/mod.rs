@@ -22,6 +22,16 @@ use forebay_protocol::message::{
 use forebay_protocol::{Attr, Credentials, Errno, Ino, InstanceId, NodeIndex, Request};
 use std::sync::Arc;
 
+/// Space of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Capacity and use, summed over all nodes.
+    pub total: StatFs,
+    /// Bytes that can be added as one file, wherever its first stripe is: files are spread evenly over the
+    /// nodes, so the node with the least free space limits them.
+    pub available: u64,
+}
+
 /// An attached instance. Clones share the sessions, which end with the last clone and its files.
 #[derive(Clone, Debug)]
 pub struct Fs {
@@ -212,14 +222,31 @@ impl Fs {
 
     /// Capacity and use, summed over all nodes.
     pub fn statfs(&self) -> Result<StatFs, Errno> {
+        Ok(self.space()?.total)
+    }
+
+    /// Capacity and use, and what one file can still take.
+    pub fn space(&self) -> Result<Space, Errno> {
         let caller = self.requester.caller.as_ref();
+        let layout = self.sessions().layout();
+        if layout.nodes() > 1 && self.requester.attachment.reservations.take_removals() {
+            // If that fails, the space is shown as it is.
+            let _ = self.sessions().sync_removals(caller);
+        }
         let mut total = StatFs::default();
+        let mut least_free = u64::MAX;
         self.sessions().call_all_nodes(caller, InodeRequest::StatFs, |node: StatFs| {
             total.capacity = total.capacity.saturating_add(node.capacity);
             total.used = total.used.saturating_add(node.used);
             total.inodes = total.inodes.saturating_add(node.inodes);
             total.inodes_used = total.inodes_used.saturating_add(node.inodes_used);
+            least_free = least_free.min(node.capacity.saturating_sub(node.used));
         })?;
-        Ok(total)
+        let available = match u64::from(layout.nodes()) {
+            1 => least_free,
+            // A file of that length has as many stripes on each node.
+            nodes => (least_free - least_free % layout.stripe_bytes()).saturating_mul(nodes),
+        };
+        Ok(Space { total, available })
     }
 }

@@ -6,9 +6,9 @@ use super::mounted_fs::MountedFs;
 use super::reply::{attributes, empty, entry, written, xattr};
 use forebay_fuse::{
     CopyRange, FileHandle, Filesystem, INodeNo, Incoming, KernelConfig, LockOwner, LockRequest,
-    NewMode, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    RequestId, SetAttr, WriteFlags,
+    NewMode, ReadFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, RequestId, SetAttr, WriteFlags,
 };
 use forebay_protocol::message::{self, CreateMode, NewInode};
 use std::ffi::OsStr;
@@ -64,7 +64,11 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attributes((&self.kernel_cache, Versions::Compared), reply, self.do_get_attr(request, ino));
+        let found = self.do_get_attr(request, ino).map(|(mut attr, ttl)| {
+            self.show_read(&mut attr);
+            (attr, ttl)
+        });
+        attributes((&self.kernel_cache, Versions::Compared), reply, found);
     }
 
     fn setattr(&self, request: &Request, ino: INodeNo, new: &SetAttr, reply: ReplyAttr) {
@@ -179,10 +183,10 @@ operations! {
 
     fn read(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, size: u32,
-        reply: ReplyData
+        flags: ReadFlags, reply: ReplyData
     ) {
         self.counters.read_requested.add(u64::from(size));
-        self.do_read(handle, offset, size, reply);
+        self.do_read(handle, (offset, size), flags, reply);
     }
 
     fn write(

@@ -29,6 +29,7 @@ mod kernel_cache;
 mod kernel_entries;
 mod listing;
 mod lock_waits;
+mod mapped_pages;
 mod mounted_fs;
 mod names;
 mod negative_lookups;
@@ -36,6 +37,7 @@ mod open_directories;
 mod open_files;
 mod parents;
 mod prepared_files;
+mod recent_reads;
 mod removed_directories;
 mod reply;
 mod xattrs;
@@ -78,6 +80,9 @@ pub struct MountOptions {
     /// No change is reported to a program before the storage node has made it, as for a local mount with
     /// `sync` or `dirsync`.
     pub synchronous: bool,
+    /// The kernel decides on file locks by itself, which `/proc/locks` then shows. Only right while no
+    /// other client of the instance can take locks: they do not exclude those of others.
+    pub local_locks: bool,
     /// The source that `mount` shows.
     pub name: String,
 }
@@ -92,6 +97,7 @@ impl Default for MountOptions {
             kernel_permissions: false,
             read_only: false,
             synchronous: false,
+            local_locks: false,
             name: "forebay".into(),
         }
     }

@@ -12,6 +12,7 @@ use super::negative_lookups::NegativeLookups;
 use super::open_directories::OpenDirectories;
 use super::open_files::{OpenFile, OpenFiles};
 use super::prepared_files::PreparedFiles;
+use super::recent_reads::RecentReads;
 use super::removed_directories::LastAttributes;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
@@ -36,6 +37,8 @@ pub struct MountedFs {
     pub(super) kernel_permissions: bool,
     /// Changes are reported when they are made.
     pub(super) synchronous: bool,
+    /// The kernel decides on file locks.
+    pub(super) local_locks: bool,
     group_hints: Arc<GroupHints>,
     pub(super) cached_entries: CachedEntries,
     pub(super) kernel_cache: Arc<KernelCache>,
@@ -49,6 +52,7 @@ pub struct MountedFs {
     pub(super) directory_reads: DirectoryReads,
     pub(super) lock_waits: LockWaits,
     pub(super) prepared_files: Arc<PreparedFiles>,
+    pub(super) recent_reads: RecentReads,
     /// The threads that receive requests.
     pub(super) threads: Arc<BusyThreads>,
 }
@@ -68,6 +72,7 @@ impl MountedFs {
             kernel_permissions,
             synchronous: options.synchronous,
             prepared_files: Arc::new(PreparedFiles::new(&fs, reports_early)),
+            local_locks: options.local_locks,
             fs,
             counters,
             trusted,
@@ -82,6 +87,7 @@ impl MountedFs {
             last_attributes: LastAttributes::default(),
             directory_reads: DirectoryReads::default(),
             lock_waits: LockWaits::default(),
+            recent_reads: RecentReads::default(),
             threads: Arc::new(BusyThreads::new(options.threads)),
         }
     }

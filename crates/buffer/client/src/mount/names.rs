@@ -4,7 +4,7 @@ use super::convert;
 use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::reply::entry;
-use crate::fs::{DirPage, Fs};
+use crate::fs::{DirPage, Fs, Space};
 use forebay_fuse::{
     FileHandle, FileType, INodeNo, InitFlags, KernelConfig, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEntry, ReplyStatfs, Request, Statfs,
@@ -38,13 +38,15 @@ impl MountedFs {
             InitFlags::DO_READDIRPLUS,
             InitFlags::READDIRPLUS_AUTO,
             InitFlags::DIRECT_IO_ALLOW_MMAP,
-            InitFlags::POSIX_LOCKS,
-            InitFlags::FLOCK_LOCKS,
             InitFlags::HANDLE_KILLPRIV_V2,
             // A default access control list replaces the mask of a process.
             InitFlags::DONT_MASK,
         ] {
             config.choose(flag);
+        }
+        if !self.local_locks {
+            config.choose(InitFlags::POSIX_LOCKS);
+            config.choose(InitFlags::FLOCK_LOCKS);
         }
         // With this flag the kernel checks permissions in any case, by modes and lists.
         if self.kernel_permissions {
@@ -63,7 +65,8 @@ impl MountedFs {
             return reply.error(libc::ENOENT);
         }
         match self.find_entry(&fs, parent, name.as_bytes()) {
-            Ok((Some(attr), ttl)) => {
+            Ok((Some(mut attr), ttl)) => {
+                self.show_read(&mut attr);
                 self.last_attributes.remember(&attr);
                 self.directory_reads.note_name(parent, &attr);
                 entry((&self.kernel_cache, Versions::Compared), reply, Ok((attr, ttl)));
@@ -211,7 +214,9 @@ impl MountedFs {
                 if entry.attr.is_some() {
                     self.last_attributes.remember(attr);
                 }
-                let (attr, name) = (convert::attr(attr), OsStr::from_bytes(&entry.name));
+                let mut attr = *attr;
+                self.show_known_read(&mut attr);
+                let (attr, name) = (convert::attr(&attr), OsStr::from_bytes(&entry.name));
                 if !reply.add(entry.cookie, name, (ttl, &attr)) {
                     is_end = false;
                     break;
@@ -258,14 +263,15 @@ impl MountedFs {
     }
 
     pub fn do_stat_fs(&self, request: &Request, reply: ReplyStatfs) {
-        match self.fs_for(request).statfs() {
-            Ok(stat) => {
+        match self.fs_for(request).space() {
+            Ok(Space { total: stat, available }) => {
                 let block = u64::from(BLOCK_BYTES);
                 let free = stat.capacity.saturating_sub(stat.used) / block;
                 reply.statfs(&Statfs {
                     block_size: BLOCK_BYTES,
                     blocks: stat.capacity / block,
                     free,
+                    available: (available / block).min(free),
                     inodes: stat.inodes,
                     inodes_free: stat.inodes.saturating_sub(stat.inodes_used),
                     name_length: 255,

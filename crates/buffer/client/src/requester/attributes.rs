@@ -110,6 +110,17 @@ impl Requester {
         Ok(objects.remove(&ino).unwrap_or_default())
     }
 
+    /// The data object of a file on one node, if there is one.
+    pub fn object_on(&self, node: NodeIndex, ino: Ino) -> Result<Option<ObjectInfo>, Errno> {
+        let request = InodeRequest::StatObjects { inos: vec![ino] };
+        let mut found = Err(Errno::EPROTO);
+        self.attachment.sessions.call_nodes(None, [(node, request)], |_, reply| {
+            let objects: Result<Vec<Option<ObjectInfo>>, Errno> = reply.map(|reply| reply.reply);
+            found = objects.and_then(|objects| objects.first().copied().ok_or(Errno::EPROTO));
+        });
+        found
+    }
+
     /// The data objects of files on their metadata nodes and on the first nodes of their rounds, as many
     /// as given; one request to each node.
     fn stat_objects(&self, files: &BTreeMap<Ino, u16>) -> Result<BTreeMap<Ino, Objects>, Errno> {

@@ -451,4 +451,11 @@ impl Sessions {
         let request = FileRequest::Sync { handle: None, data_only: false };
         self.call_all_nodes(caller, request, |()| {})
     }
+
+    /// The same, and the space of removed files is free on all nodes, unless one is slow.
+    pub fn sync_removals(&self, caller: Option<&Credentials>) -> Result<(), Errno> {
+        self.sync(caller)?;
+        let request = FileRequest::Sync { handle: None, data_only: true };
+        self.call_all_nodes(caller, request, |()| {})
+    }
 }

@@ -355,7 +355,9 @@ pub enum FileRequest {
         what: Allocate,
     },
     /// Make the file's data and the metadata that lead to it durable; without `handle`, all changes of
-    /// the namespace so far, with the contents of files created by [`NameRequest::PutFile`].
+    /// the namespace so far, with the contents of files created by [`NameRequest::PutFile`]. With `data_only`
+    /// and without `handle` this also waits, for a moment at most, until other nodes have removed their parts
+    /// of removed files.
     Sync {
         handle: Option<HandleId>,
         data_only: bool,

@@ -5,6 +5,7 @@ use super::scrubber::ScrubOptions;
 use super::trusted_hosts::TrustedHosts;
 use crate::log::RecoveryError;
 use crate::node::Limits;
+use crate::shared_space::SharedSpace;
 use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::PoolKey;
 use forebay_net::munge::Munge;
@@ -34,6 +35,8 @@ pub struct StoreOptions {
     pub munge: Option<Munge>,
     /// Limits of sessions and instances.
     pub limits: Limits,
+    /// The capacity of the only instance, if all its nodes are in this process.
+    pub shared_space: Option<SharedSpace>,
     /// Fences of compute nodes, by instance, from the records of the storage node.
     pub fences: Vec<(InstanceId, Vec<HostFence>)>,
     /// Hosts whose root has more rights than a client; `None`: all that are authenticated.
@@ -87,6 +90,7 @@ impl StoreOptions {
             key: None,
             munge: None,
             limits: Limits { metadata_bytes: default_metadata_bytes(), ..Limits::default() },
+            shared_space: None,
             fences: Vec::new(),
             trusted_hosts: None,
             connection_limits: ConnectionLimits::default(),

@@ -122,6 +122,9 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
     let mut node =
         node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
     node.set_boot_id(boot_hash());
+    if let Some(shared) = &options.shared_space {
+        node.share_space(shared.clone());
+    }
     node.set_tag_key(at(log_dir.join("tag_key").display(), load_tag_key(&storage, fresh_key))?);
     for (instance, hosts) in &options.fences {
         for host in hosts {

@@ -294,6 +294,18 @@ impl Inode {
         }
     }
 
+    /// Whether a read is to be recorded: it is the first one since the file changed, or for a day, as with
+    /// the mount option `relatime`.
+    pub fn is_access_due(&self, now: Timestamp) -> bool {
+        self.atime <= self.mtime.max(self.ctime)
+            || now.secs.saturating_sub(self.atime.secs) >= 24 * 60 * 60
+    }
+
+    /// Whether a read at this time, by the clock of any node, was after all that is recorded.
+    pub fn is_newer_access(&self, at: Timestamp) -> bool {
+        at > self.atime.max(self.mtime).max(self.ctime)
+    }
+
     /// Its attributes, without those that a data object determines.
     pub fn attr(&self, ino: Ino) -> Attr {
         let (size, rdev) = match &self.body {

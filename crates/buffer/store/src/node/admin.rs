@@ -105,6 +105,9 @@ impl<O: Objects + Clone> Node<O> {
         let now = self.context.now.wall;
         let mut volume = Volume::new(VolumeState::new(spec.clone(), now), self.objects.clone());
         volume.account_memory(&mut self.context.memory);
+        if let Some(shared) = &self.shared_space {
+            volume.share_space(shared.clone());
+        }
         self.any_striped |= volume.is_striped();
         let replaced = self.volumes.insert(id, volume);
         assert!(replaced.is_none(), "an instance is created once");

@@ -16,6 +16,8 @@ use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request
 /// `ENOSPC`. Clients take one that is not among those that [may take long](Request::may_take_long) and has
 /// no reply for a failure of the daemon in the end.
 const SPACE_TIMEOUT_NS: u64 = 3_000_000_000;
+/// Time for which a sync waits until other nodes have removed their parts of removed files.
+const REMOVALS_TIMEOUT_NS: u64 = 500_000_000;
 
 impl<O: Objects + Clone> Node<O> {
     pub(super) fn call(&mut self, conn: ConnId, call: Call) {
@@ -133,6 +135,16 @@ impl<O: Objects + Clone> Node<O> {
             let attempts = self.context.current_attempts();
             self.context.parked.park_until(instance, (conn, call), attempts, at_ns);
             return Ok(Outcome::Deferred);
+        }
+        let waits_for_removals =
+            matches!(request, Request::File(FileRequest::Sync { handle: None, data_only: true }));
+        if waits_for_removals && volume.awaits_removals() {
+            let attempts = self.context.current_attempts();
+            let until_ns = attempts.end_ns(REMOVALS_TIMEOUT_NS);
+            if self.context.now.steady_ns < until_ns {
+                self.context.parked.park_until(instance, (conn, call), attempts, until_ns);
+                return Ok(Outcome::Deferred);
+            }
         }
         let at_rest = volume.object_to_invalidate(&origin, request);
         if let Some(ino) = at_rest {

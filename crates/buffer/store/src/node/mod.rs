@@ -31,6 +31,7 @@ use crate::context::{
 };
 use crate::log::LogSpace;
 use crate::objects::{ObjectId, Objects};
+use crate::shared_space::SharedSpace;
 use crate::volume::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS, RETRANSMIT_INTERVAL_NS, Volume};
 use client_sessions::EvictedSessions;
 use connections::Connections;
@@ -58,6 +59,8 @@ pub struct Node<O: Objects> {
     any_striped: bool,
     /// Time at which messages were last retransmitted.
     retransmitted_ns: u64,
+    /// The capacity that is shared with other nodes in this process.
+    shared_space: Option<SharedSpace>,
 }
 
 impl<O: Objects + Clone> Node<O> {
@@ -126,7 +129,16 @@ impl<O: Objects + Clone> Node<O> {
             boot_id: 0,
             tag_key: seed,
             retransmitted_ns: now.steady_ns,
+            shared_space: None,
         })
+    }
+
+    /// The capacity of the only instance is shared with other nodes in this process.
+    pub fn share_space(&mut self, shared: SharedSpace) {
+        for volume in self.volumes.values_mut() {
+            volume.share_space(shared.clone());
+        }
+        self.shared_space = Some(shared);
     }
 
     /// Set the number of the host's boot, not 0: another one after a power cut. Clients learn from it
@@ -252,6 +264,9 @@ impl<O: Objects + Clone> Node<O> {
         self.retry_parked();
         self.carry_out_ready();
         self.tag_replies();
+        if self.shared_space.is_some() {
+            self.volumes.values().for_each(Volume::publish_space);
+        }
         effects.append(&mut self.context.effects);
         debug_assert!(self.check(is_tick), "invariants hold after every step");
     }

@@ -6,6 +6,7 @@ use crate::context::{Context, Handled, Outcome, Requester};
 use crate::driver::{Effect, ObjectSync};
 use crate::log::LogSpace;
 use crate::objects::{Objects, Times};
+use crate::shared_space::SharedSpace;
 use forebay_protocol::message::{Allocate, OpenMode};
 use forebay_protocol::{Errno, HandleId, Ino, Reply, Timestamp};
 
@@ -150,13 +151,16 @@ impl<O: Objects> Volume<O> {
         } else {
             0
         };
-        let (used, capacity) = (self.space.used(), self.state.spec.capacity);
-        let is_full = |covered| !frees && used.saturating_add(length - covered) > capacity;
+        let shared = self.space.shared().cloned();
+        let _granting = shared.as_ref().map(SharedSpace::begin_grant);
+        let (used, limit) = (self.space.used(), self.space.limit(self.state.spec.capacity));
+        let is_full = |covered| !frees && used.saturating_add(length - covered) > limit;
         if is_full(covered) && is_full(self.objects.bytes_with_blocks(object, offset..end)?) {
             return Err(Errno::ENOSPC);
         }
         self.objects.allocate(object, offset..end, what)?;
         self.recharge(ino);
+        self.publish_space();
         Ok(Outcome::Reply(Reply::Done))
     }
 

@@ -304,7 +304,12 @@ impl<O: Objects> Volume<O> {
         }
         self.drop_if_unused(node, ino);
         let is_last_writer = handle.is_counted_writer && !self.handles.is_written(ino);
-        if is_last_writer && self.length(ino).is_some() {
+        let is_due = || {
+            let inode = self.names().get(ino).filter(|inode| inode.length().is_some());
+            inode.is_some_and(|inode| inode.is_access_due(node.now.wall))
+        };
+        let may_have_read = mode.read && !handle.is_piece && !self.handles.is_written(ino);
+        if (is_last_writer && self.length(ino).is_some()) || (may_have_read && is_due()) {
             self.settle_soon(node, ino);
         }
     }

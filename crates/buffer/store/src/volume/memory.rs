@@ -38,7 +38,7 @@ pub fn check_growth(
     }
     let bytes = state.names.memory_bytes();
     let more = charge(state, bytes + growth) - charge(state, bytes);
-    let free = state.spec.capacity.saturating_sub(space.used());
+    let free = space.limit(state.spec.capacity).saturating_sub(space.used());
     if (more > 0 && more > free) || growth > memory.available(own) {
         return Err(Errno::ENOSPC);
     }

@@ -41,6 +41,7 @@ use crate::context::{AfterDurable, Context, Origin, VolumeAction};
 use crate::driver::ConnId;
 use crate::namespace::{Change, Namespace, PieceNodes};
 use crate::objects::{ObjectId, Objects};
+use crate::shared_space::SharedSpace;
 use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_leases::CacheLeases;
 pub use cache_leases::changes;
@@ -209,6 +210,22 @@ impl<O: Objects> Volume<O> {
         let own = placement.node;
         let width = pieces.width(placement.nodes).max(FIRST_WIDTH);
         placement.layout().first_nodes(ino, width).filter(move |node| *node != own)
+    }
+
+    /// Whether other nodes are still to remove their parts of removed files.
+    pub fn awaits_removals(&self) -> bool {
+        self.pieces.any_removals()
+    }
+
+    /// The capacity is shared with other nodes in this process.
+    pub fn share_space(&mut self, shared: SharedSpace) {
+        self.space.share(shared);
+        self.publish_space();
+    }
+
+    /// Let other nodes that share the capacity know of its use.
+    pub fn publish_space(&self) {
+        self.space.publish(self.state.spec.capacity);
     }
 
     /// Bytes in use or granted to writers.

@@ -33,7 +33,8 @@ impl<O: Objects> Volume<O> {
         let used = self.names().len() as u64;
         let inodes =
             self.free_inodes(&node.memory).min(self.state.spec.inodes.saturating_sub(used));
-        let space = self.state.spec.capacity.saturating_sub(self.space.used());
+        let limit = self.space.limit(self.state.spec.capacity);
+        let space = limit.saturating_sub(self.space.used());
         if inodes < MIN_FREE_INODES || space < MIN_FREE_SPACE {
             return Err(Errno::ENOSPC);
         }

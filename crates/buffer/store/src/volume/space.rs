@@ -1,5 +1,6 @@
 //! Space accounting of a volume: what its data objects take, and what writers have been granted.
 
+use crate::shared_space::SharedSpace;
 use forebay_protocol::Ino;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,33 @@ pub struct Space {
     granted: u64,
     /// Bytes charged for metadata.
     metadata: u64,
+    /// Capacity that nodes of the instance share.
+    shared: Option<SharedSpace>,
 }
 
 impl Space {
+    /// From now on other nodes share the capacity.
+    pub fn share(&mut self, shared: SharedSpace) {
+        self.shared = Some(shared);
+    }
+
+    /// The capacity that is shared with other nodes.
+    pub fn shared(&self) -> Option<&SharedSpace> {
+        self.shared.as_ref()
+    }
+
+    /// Let other nodes know of the present use.
+    pub fn publish(&self, capacity: u64) {
+        if let Some(shared) = &self.shared {
+            shared.publish(capacity, self.used());
+        }
+    }
+
+    /// The bytes that may be used of a capacity, of which other nodes may have taken a part, or left one.
+    pub fn limit(&self, capacity: u64) -> u64 {
+        self.shared.as_ref().map_or(capacity, |shared| shared.limit(capacity))
+    }
+
     /// Bytes in use or granted.
     pub fn used(&self) -> u64 {
         self.charged.saturating_add(self.granted).saturating_add(self.metadata)
@@ -97,15 +122,23 @@ impl Space {
     /// Grant space to a writer that needs `want` bytes now and would like `ahead`: all of `want` if
     /// it is free, and beyond that at most an eighth of the free space. Returns the bytes granted.
     pub fn grant(&mut self, capacity: u64, want: u64, ahead: u64) -> u64 {
-        let bytes = self.available(capacity, want, ahead);
+        let shared = self.shared.clone();
+        let _granting = shared.as_ref().map(SharedSpace::begin_grant);
+        let limit = self.limit(capacity);
+        let bytes = self.available_within(limit, want, ahead);
         self.granted += bytes;
-        assert!(bytes == 0 || self.used() <= capacity, "granted space never exceeds the capacity");
+        assert!(bytes == 0 || self.used() <= limit, "granted space never exceeds the capacity");
+        self.publish(capacity);
         bytes
     }
 
     /// The bytes that [`grant`](Space::grant) would grant.
     pub fn available(&self, capacity: u64, want: u64, ahead: u64) -> u64 {
-        let free = capacity.saturating_sub(self.used());
+        self.available_within(self.limit(capacity), want, ahead)
+    }
+
+    fn available_within(&self, limit: u64, want: u64, ahead: u64) -> u64 {
+        let free = limit.saturating_sub(self.used());
         want.max(ahead.min(free / 8)).min(free)
     }
 

@@ -9,6 +9,7 @@ use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{Daemon, StartError, StoreOptions};
+use forebay_store::shared_space::SharedSpace;
 
 use crate::options::Options;
 
@@ -29,8 +30,8 @@ pub fn attach(
     join: impl Fn() -> Result<bool, String>,
 ) -> Result<Option<(Vec<Daemon>, Fs)>, String> {
     let mut daemons = Vec::new();
-    for directory in directories {
-        match start(directory, &join)? {
+    for (directory, shared) in directories.iter().zip(SharedSpace::of_nodes(directories.len())) {
+        match start(directory, shared, &join)? {
             Some(daemon) => daemons.push(daemon),
             None => return Ok(None),
         }
@@ -44,11 +45,13 @@ pub fn attach(
 
 fn start(
     directory: &Path,
+    shared: SharedSpace,
     join: impl Fn() -> Result<bool, String>,
 ) -> Result<Option<Daemon>, String> {
+    let options = StoreOptions { shared_space: Some(shared), ..StoreOptions::new(directory) };
     let until = Instant::now() + MAX_WAIT;
     loop {
-        match Daemon::start(StoreOptions::new(directory)) {
+        match Daemon::start(options.clone()) {
             Err(StartError::DirectoryInUse(_)) if join()? => return Ok(None),
             Err(StartError::DirectoryInUse(_)) if Instant::now() < until => {
                 std::thread::sleep(WAIT_INTERVAL);

@@ -82,6 +82,8 @@ fn mount_source(
             synchronous: options
                 .kernel_flags
                 .intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC),
+            // All mounts of directories are one file system of this kernel.
+            local_locks: !daemons.is_empty(),
             name: source.to_owned(),
             ..defaults
         },

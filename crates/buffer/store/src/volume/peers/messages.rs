@@ -84,7 +84,12 @@ impl<O: Objects> Volume<O> {
                 self.object_reported(node, from, task, info)
             }
             PeerPayload::RemoveObjects(inos) => self.remove_pieces(node, from, inos),
-            PeerPayload::ObjectsRemoved(inos) => self.pieces.note_removed(from, &inos),
+            PeerPayload::ObjectsRemoved(inos) => {
+                self.pieces.note_removed(from, &inos);
+                if !self.pieces.any_removals() {
+                    node.parked.note_unlocked(self.id());
+                }
+            }
             PeerPayload::CheckOrphans(inos) => self.check_files(node, from, inos),
             PeerPayload::OrphansChecked { existing, removed } => {
                 self.files_checked(from, &existing, removed);

@@ -68,6 +68,11 @@ impl Pieces {
         pending.any(|inos| !inos.is_empty())
     }
 
+    /// Whether other nodes are still to remove pieces.
+    pub fn any_removals(&self) -> bool {
+        self.removals.values().any(|inos| !inos.is_empty())
+    }
+
     /// Files whose pieces a node is to remove, and files to check with it: at most [`MAX_BATCH`] of
     /// each.
     fn pending_with(&self, node: NodeIndex) -> (Vec<Ino>, Vec<Ino>) {

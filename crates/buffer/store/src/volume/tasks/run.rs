@@ -3,7 +3,7 @@
 use super::{Goal, Progress, Task, TaskRequest};
 use crate::context::{Context, Handled, Outcome};
 use crate::log::LogSpace;
-use crate::namespace::{Change, FileLength, TxLock};
+use crate::namespace::{Change, FileLength, SetInode, TxLock};
 use crate::objects::Objects;
 use crate::state::VolumeEvent;
 use crate::volume::Volume;
@@ -11,7 +11,7 @@ use crate::volume::tx_locks::TxLockOwner;
 use forebay_protocol::message::Provisional;
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::placement::ObjectInfo;
-use forebay_protocol::{Errno, Ino, NodeIndex, Reply};
+use forebay_protocol::{Errno, Ino, NodeIndex, Reply, Timestamp};
 use std::collections::BTreeMap;
 
 /// Files in one message.
@@ -151,7 +151,12 @@ impl<O: Objects> Volume<O> {
         let inode = self.names().find(ino)?;
         let known = *inode.length().ok_or(Errno::ESTALE)?;
         let is_written = self.handles.is_written(ino);
+        let last_read = task.objects.values().flatten().map(|object| object.atime).max();
         if task.goal == Goal::Settle && (is_written || known.known) {
+            if !is_written {
+                self.lengths.remove_unsettled(ino);
+                self.record_access(node, ino, last_read);
+            }
             return Ok(());
         }
         let latest = task.objects.values().flatten().map(|object| object.mtime);
@@ -176,8 +181,23 @@ impl<O: Objects> Volume<O> {
         self.log(node, VolumeEvent::Namespace(change), None);
         if is_settled {
             self.lengths.remove_unsettled(ino);
+            self.record_access(node, ino, last_read);
         }
         Ok(())
+    }
+
+    /// Record that a striped file was read. The file systems of its objects know when; a close leads here.
+    fn record_access(&mut self, node: &mut Context<O>, ino: Ino, last_read: Option<Timestamp>) {
+        let (Some(at), LogSpace::Normal) = (last_read, node.log_space) else {
+            return;
+        };
+        let Some(inode) = self.names().get(ino).filter(|inode| inode.is_newer_access(at)) else {
+            return;
+        };
+        // Reading changes no other time.
+        let set = SetInode { atime: Some(at), ctime: inode.ctime, ..SetInode::default() };
+        let change = Change::SetAttributes { ino, set };
+        self.log(node, VolumeEvent::Namespace(change), None);
     }
 
     /// Carry out the rest of a request for which all objects of a file are done.

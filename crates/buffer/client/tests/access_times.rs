@@ -1,0 +1,98 @@
+//! Access times, which follow the rules of `relatime`: on a local file system, on one storage node and on
+//! three.
+//!
+//! Needs root, for mounts.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use support::{Mounted, attach, mount_at, on_all};
+
+type Time = (i64, i64);
+
+/// Access, modification, change.
+fn times(path: &Path) -> [Time; 3] {
+    let found = fs::metadata(path).unwrap();
+    [
+        (found.atime(), found.atime_nsec()),
+        (found.mtime(), found.mtime_nsec()),
+        (found.ctime(), found.ctime_nsec()),
+    ]
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(30));
+}
+
+#[test]
+fn first_read_after_a_change_sets_the_access_time_and_no_other() {
+    on_all(|dir| {
+        // In the first stripe, and in all.
+        for length in [5, 100_000] {
+            let path = dir.join(format!("file{length}"));
+            fs::write(&path, vec![1; length]).unwrap();
+            let [_, modified, changed] = times(&path);
+            pause();
+            let before = times(&path);
+            fs::read(&path).unwrap();
+            let [read, others @ ..] = times(&path);
+            assert!(read > before[0] && read > modified, "{read:?}, before: {before:?}");
+            assert_eq!(others, [modified, changed]);
+            pause();
+            // Parts of a read have times of their own.
+            let next = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            fs::read(&path).unwrap();
+            let still = times(&path)[0];
+            let next = (next.as_secs() as i64, i64::from(next.subsec_nanos()));
+            assert!(still >= read && still < next, "{still:?} after the read at {next:?}");
+            // The same again after a change.
+            pause();
+            fs::write(&path, vec![2; length]).unwrap();
+            pause();
+            fs::read(&path).unwrap();
+            let [again, modified, _] = times(&path);
+            assert!(again > modified && modified > read, "{again:?}, written at {modified:?}");
+            // A time that a program sets stays.
+            let set = Timespec { tv_sec: 1000, tv_nsec: 5 };
+            let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+            std::thread::sleep(Duration::from_millis(200));
+            let stamps = Timestamps { last_access: set, last_modification: omitted };
+            utimensat(CWD, &path, &stamps, AtFlags::empty()).unwrap();
+            assert_eq!(times(&path)[0], (1000, 5));
+        }
+    });
+}
+
+#[test]
+fn access_time_is_kept_and_other_mounts_see_it() {
+    for nodes in [1, 3] {
+        let mut mounted = Mounted::new(nodes, 1 << 28);
+        let path = mounted.path.join("file");
+        let second = mounted.temporary.dir("second");
+        fs::write(&path, vec![1; 100_000]).unwrap();
+        let [_, modified, _] = times(&path);
+        pause();
+        fs::read(&path).unwrap();
+        let read = times(&path)[0];
+        assert!(read > modified);
+        let other = mount_at(attach(mounted.pool.nodes()), &second);
+        let closed = Instant::now();
+        let recorded = loop {
+            let recorded = times(&second.join("file"))[0];
+            if recorded >= read {
+                break recorded;
+            }
+            assert!(closed.elapsed() < Duration::from_secs(20), "the read is not recorded");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        other.unmount().unwrap();
+        mounted.mount.take().unwrap().unmount().unwrap();
+        mounted.mount = Some(mount_at(attach(mounted.pool.nodes()), &mounted.path));
+        assert_eq!(times(&path)[0], recorded);
+    }
+}
