@@ -117,7 +117,12 @@ impl Twins {
             flags |= OFlags::NOFOLLOW;
         }
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let opened = rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        let mut opened = open();
+        // Something on this host was renamed or mounted meanwhile.
+        while opened.as_ref().is_err_and(|errno| *errno == rustix::io::Errno::AGAIN) {
+            opened = open();
+        }
         let found = opened.map_err(|errno| Errno(errno.raw_os_error()))?;
         Ok(self.inodes[&rustix::fs::fstat(&found).unwrap().st_ino])
     }

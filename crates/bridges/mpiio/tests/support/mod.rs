@@ -68,6 +68,10 @@ impl Mpi {
             Mpi::Mpich => command.arg("mpiexec.mpich"),
         };
         command.arg("-n").arg(ranks.to_string()).arg(program);
+        // Open MPI's launchers otherwise create and remove one directory, and can disturb each other.
+        if let Some(scratch) = program.parent() {
+            command.env("TMPDIR", scratch);
+        }
         // ROMIO writes strided data by reading a range, changing and writing it, which undoes what
         // other ranks have written between. Without this its files differ from run to run.
         let hints = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/romio_hints");

@@ -15,6 +15,7 @@ use forebay_fuse::{INodeNo, ReplyCreate, ReplyEmpty, Request};
 use forebay_protocol::message::{CreateMode, DIRECTORY_ENTRY_BYTES, NameRequest};
 use forebay_protocol::{Attr, Credentials, Errno, FileKind, Ino, Timestamp};
 use rustix::fs::{Timespec, Timestamps, futimens};
+use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -88,8 +89,9 @@ impl MountedFs {
             return Some(reply);
         };
         let file = File::on_behalf_of(file, self.fs_for(request).requester);
-        let now = time_of_change(&known);
-        let attr = attributes_of_new_file(request, &known, (file.ino(), mode, now));
+        let now = time_of_data();
+        let changed = known.ctime.max(now);
+        let attr = attributes_of_new_file(request, &known, (file.ino(), mode), (now, changed));
         if set_times(&file, now).is_err() {
             drop(outstanding); // the close may wait for all of them
             return Some(reply);
@@ -108,7 +110,7 @@ impl MountedFs {
         change.created(name);
         self.directory_reads.note_name(dir, &attr);
         let size = known.size + DIRECTORY_ENTRY_BYTES;
-        let directory = Attr { size, mtime: now, ctime: now, ..known };
+        let directory = Attr { size, mtime: changed, ctime: changed, ..known };
         cache.note_changed_directory(&directory, outstanding.until());
         drop(change);
         self.reply_created(Ok((convert::attr(&attr), ttl, open)), reply);
@@ -169,12 +171,20 @@ fn time_of_change(directory: &Attr) -> Timestamp {
     directory.ctime.max(Timestamp::from(SystemTime::now()))
 }
 
-/// The attributes of an empty file that is created in a directory without a default access control list, as the
-/// storage node determines them.
+/// The time by the clock with which the kernel stamps writes, some milliseconds behind the exact one. A write must
+/// not be earlier than the last access, or the next read would not be recorded.
+fn time_of_data() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { secs: now.tv_sec, nanos: now.tv_nsec as u32 }
+}
+
+/// The attributes of an empty file that is created at `now` in a directory without a default access control list,
+/// as the storage node determines them. `changed`: the time of the change of the directory.
 fn attributes_of_new_file(
     request: &Request,
     directory: &Attr,
-    (ino, mode, now): (Ino, CreateMode, Timestamp),
+    (ino, mode): (Ino, CreateMode),
+    (now, changed): (Timestamp, Timestamp),
 ) -> Attr {
     let sets_group = directory.mode & 0o2000 != 0;
     Attr {
@@ -186,7 +196,7 @@ fn attributes_of_new_file(
         gid: if sets_group { directory.gid } else { request.gid() },
         atime: now,
         mtime: now,
-        ctime: now,
+        ctime: changed,
         ..Attr::default()
     }
 }

@@ -84,6 +84,27 @@ fn program_does_not_wait_for_the_daemon_to_create_write_and_close_a_file() {
     assert_eq!(names_in(&other), names_here(&site.dir));
 }
 
+/// The clock with which the kernel stamps writes is behind the exact time: with that as the access time of a new
+/// file, reads right after the first write would not be recorded.
+#[test]
+fn first_read_of_a_new_file_is_recorded() {
+    let site = Site::new(FaultyNetwork::default());
+    let mut early = 0;
+    for round in 0..20 {
+        let name = format!("file{round}");
+        if !create_early(&site, &name, b"contents", |_| ()) {
+            continue; // the machine is too busy
+        }
+        early += 1;
+        let path = site.path(&name);
+        std::thread::sleep(Duration::from_millis(10));
+        fs::read(&path).unwrap();
+        let read = fs::metadata(&path).unwrap();
+        assert!(read.accessed().unwrap() > read.modified().unwrap(), "round {round}");
+    }
+    assert!(early > 0, "each create took a reply of the daemon");
+}
+
 #[test]
 fn attributes_are_those_that_the_daemon_sets() {
     let site = Site::new(FaultyNetwork::default());
