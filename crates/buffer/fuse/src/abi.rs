@@ -235,6 +235,14 @@ bitflags::bitflags! {
         const PASSTHROUGH = 1 << 7;
     }
 
+    /// Properties of a read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ReadFlags: u32 {
+        /// The owner of locks is valid: a program reads. The kernel names none when it reads pages into its
+        /// page cache.
+        const LOCK_OWNER = 1 << 1;
+    }
+
     /// Properties of a write.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct WriteFlags: u32 {

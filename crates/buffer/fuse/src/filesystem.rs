@@ -1,6 +1,6 @@
 //! The operations of a file system.
 
-use crate::abi::WriteFlags;
+use crate::abi::{ReadFlags, WriteFlags};
 use crate::incoming::{Incoming, Request};
 use crate::init::KernelConfig;
 use crate::reply::{
@@ -80,7 +80,9 @@ pub trait Filesystem: Send + Sync + 'static {
         /// Creates a file without a name in a directory, and opens it (`O_TMPFILE`).
         fn tmpfile(parent: INodeNo, mode: NewMode, flags: i32) -> ReplyCreate;
         /// Reads at most `size` bytes.
-        fn read(ino: INodeNo, handle: FileHandle, offset: u64, size: u32) -> ReplyData;
+        fn read(
+            ino: INodeNo, handle: FileHandle, offset: u64, size: u32, flags: ReadFlags,
+        ) -> ReplyData;
         /// Writes. `open_flags` are those of `open(2)` and `fcntl(2)`.
         fn write(
             ino: INodeNo, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags,

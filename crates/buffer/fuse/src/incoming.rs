@@ -1,6 +1,6 @@
 //! Requests of the kernel.
 
-use crate::abi::{self, InHeader, WriteFlags, opcode};
+use crate::abi::{self, InHeader, ReadFlags, WriteFlags, opcode};
 use crate::device::Device;
 use crate::filesystem::Filesystem;
 use crate::reply::Reply;
@@ -237,8 +237,9 @@ impl<'a> Incoming<'a> {
                 fs.tmpfile(request, ino, NewMode { mode, umask }, flags as i32, reply().into());
             }
             opcode::READ => {
-                let abi::ReadIn { fh, offset, size, .. } = arguments.value()?;
-                fs.read(request, ino, FileHandle(fh), offset, size, reply().into());
+                let abi::ReadIn { fh, offset, size, read_flags, .. } = arguments.value()?;
+                let flags = ReadFlags::from_bits_retain(read_flags);
+                fs.read(request, ino, FileHandle(fh), offset, size, flags, reply().into());
             }
             opcode::WRITE => {
                 let write: abi::WriteIn = arguments.value()?;

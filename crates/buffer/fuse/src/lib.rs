@@ -20,7 +20,7 @@ mod reply;
 mod session;
 mod types;
 
-pub use abi::{InitFlags, OpenFlags, WriteFlags};
+pub use abi::{InitFlags, OpenFlags, ReadFlags, WriteFlags};
 pub use device::BackingId;
 pub use filesystem::Filesystem;
 pub use incoming::{Held, Incoming, Request};

@@ -4,8 +4,8 @@
 use forebay_fuse::mount::{MountOptions, Mounted};
 use forebay_fuse::{
     FileAttr, FileHandle, FileType, Filesystem, INodeNo, KernelConfig, LockOwner, NewMode,
-    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
-    ReplyWrite, Request, Session, SetAttr, Statfs, Time, WriteFlags,
+    OpenFlags, ReadFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, Session, SetAttr, Statfs, Time, WriteFlags,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -235,6 +235,7 @@ impl Filesystem for SlowPfs {
         _: FileHandle,
         offset: u64,
         size: u32,
+        _: ReadFlags,
         reply: ReplyData,
     ) {
         match self.read_from(ino, offset, size) {

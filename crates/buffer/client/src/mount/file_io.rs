@@ -6,10 +6,11 @@ use super::kernel_cache::Versions;
 use super::mounted_fs::MountedFs;
 use super::open_files::{OpenFile, SharedInode, object_time};
 use super::recent_reads::is_read_to_be_shown;
+use crate::file::File;
 use crate::fs::{Fs, Opened};
 use forebay_fuse::{
-    BackingId, CopyRange, FileAttr, FileHandle, INodeNo, OpenFlags, ReplyCreate, ReplyData,
-    ReplyOpen, Request, WriteFlags,
+    BackingId, CopyRange, FileAttr, FileHandle, INodeNo, OpenFlags, ReadFlags, ReplyCreate,
+    ReplyData, ReplyOpen, Request, WriteFlags,
 };
 use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
 use forebay_protocol::{Attr, Errno, FileKind};
@@ -229,13 +230,23 @@ impl MountedFs {
         }
     }
 
-    pub fn do_read(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+    pub fn do_read(
+        &self,
+        handle: FileHandle,
+        (offset, size): (u64, u32),
+        flags: ReadFlags,
+        reply: ReplyData,
+    ) {
         READ_BUFFER.with_borrow_mut(|buffer| {
+            let end = offset.saturating_add(u64::from(size));
             let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
             let read = |open: Arc<OpenFile>| {
+                if !flags.contains(ReadFlags::LOCK_OWNER) {
+                    open.shared.mapped.read_pages(&open.file, offset..end);
+                }
                 let count = open.file.read_at(&mut buffer[..size], offset)?;
                 if count > 0 {
                     self.note_read(&open, offset);
@@ -267,14 +278,22 @@ impl MountedFs {
             open.shared.capabilities.store(true, Ordering::Release);
             return Err(error);
         }
-        let written =
-            if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
+        let (file, mapped) = (&open.file, &open.shared.mapped);
+        let from_cache = flags.contains(WriteFlags::CACHE);
+        let written = if from_cache {
+            mapped.write_pages(offset, data, |data| file.write_at(data, offset))?
+        } else if append {
+            file.append(data)? // the kernel writes back nothing beyond the end
+        } else {
+            let read = |map: &File, into: &mut [u8]| map.read_at(into, offset);
+            mapped.write(offset, data, read, || file.write_at(data, offset))?
+        };
         assert!(written <= data.len());
         if open.shared.was_read.load(Ordering::Relaxed) {
             open.shared.was_read.store(false, Ordering::Relaxed);
         }
         // These are pages of mapped memory, for which the kernel keeps the times that it caches.
-        if flags.contains(WriteFlags::CACHE) {
+        if from_cache {
             self.kernel_cache.entries.invalidate_attributes(open.file.ino());
         }
         Ok(written as u32)

@@ -6,9 +6,9 @@ use super::mounted_fs::MountedFs;
 use super::reply::{attributes, empty, entry, written, xattr};
 use forebay_fuse::{
     CopyRange, FileHandle, Filesystem, INodeNo, Incoming, KernelConfig, LockOwner, LockRequest,
-    NewMode, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    RequestId, SetAttr, WriteFlags,
+    NewMode, ReadFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, RequestId, SetAttr, WriteFlags,
 };
 use forebay_protocol::message::{self, CreateMode, NewInode};
 use std::ffi::OsStr;
@@ -183,10 +183,10 @@ operations! {
 
     fn read(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, size: u32,
-        reply: ReplyData
+        flags: ReadFlags, reply: ReplyData
     ) {
         self.counters.read_requested.add(u64::from(size));
-        self.do_read(handle, offset, size, reply);
+        self.do_read(handle, (offset, size), flags, reply);
     }
 
     fn write(

@@ -29,6 +29,7 @@ mod kernel_cache;
 mod kernel_entries;
 mod listing;
 mod lock_waits;
+mod mapped_pages;
 mod mounted_fs;
 mod names;
 mod negative_lookups;

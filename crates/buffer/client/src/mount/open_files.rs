@@ -1,6 +1,7 @@
 //! Files that the kernel has open, and their data objects as the kernel knows them.
 
 use super::attribute_cache::Change;
+use super::mapped_pages::MappedPages;
 use crate::file::File;
 use forebay_fuse::{BackingId, FileHandle};
 use forebay_protocol::Ino;
@@ -22,6 +23,8 @@ pub struct SharedInode {
     pub capabilities: AtomicBool,
     /// Data were read since a program last wrote; or a read changes no access time.
     pub was_read: AtomicBool,
+    /// Pages of the file that the kernel caches, without passthrough.
+    pub mapped: MappedPages<File>,
     /// Opens of programs that run.
     executions: AtomicUsize,
 }
