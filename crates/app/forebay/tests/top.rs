@@ -232,13 +232,10 @@ fn interrupted_top_restores_the_terminal() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Whether a `top` with `word` in its arguments is running.
-fn top_runs(word: &str) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines
-        .map(|line| String::from_utf8_lossy(&line).into_owned())
-        .any(|line| line.contains("\0top\0") && line.contains(word))
+/// The state of a process in `/proc/PID/stat`; `None` if there is none.
+fn state(process: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[test]
@@ -249,11 +246,15 @@ fn top_exits_when_its_terminal_closes() {
     let pool = pool.to_str().unwrap();
     let mut screen = Screen::start(&format!("{program} top --interval 0.3 --pool {pool}"));
     screen.wait_for(|text| text.contains("sort by: operations"));
-    assert!(top_runs(pool));
+    // `script` is the parent of the shell, which has become `top`.
+    let script = screen.program.id();
+    let children = fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap();
+    let top = children.trim();
+    assert!(state(top).is_some_and(|state| state != 'Z'), "top runs: `{children}`");
     // A killed `script` closes the terminal of its program without a signal.
     drop(screen);
     let start = Instant::now();
-    while top_runs(pool) {
+    while state(top).is_some_and(|state| state != 'Z') {
         assert!(start.elapsed() < TIMEOUT, "top runs without a terminal");
         std::thread::sleep(Duration::from_millis(50));
     }
