@@ -3,7 +3,8 @@
 #             picture, a report; then a job script on a burst buffer in runs/checkpoint
 # make run-packets
 #             the same with 64 MiB a process, packet by packet: some minutes
-# make test   every check: format, lints, documentation, tests (scripts/test.sh)
+# make test   every check: tests, format, lints, documentation (scripts/test.sh)
+# make lint   format, lints and documentation alone (scripts/lint.sh)
 # make soak   an hour of faults of every role on three hosts, with programs that verify what they have
 #             written: SOAK_MINUTES=3 is shorter, SOAK_SEED=N repeats faults; events are in
 #             target/soak.jsonl; needs root
@@ -21,7 +22,7 @@
 # The directory of cargo, if scripts/setup.sh has just installed it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: build run run-packets test soak interoperation bench deb slurm-demo
+.PHONY: build run run-packets test lint soak interoperation bench deb slurm-demo
 
 build:
 	scripts/setup.sh build
@@ -48,10 +49,11 @@ run-packets: build
 
 test:
 	scripts/setup.sh test
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --test slurm --test slurm_restart -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	scripts/test.sh
+
+lint:
+	scripts/setup.sh test
+	scripts/lint.sh
 
 deb: build
 	scripts/strip.sh target/release target/dist libdatawarp.so

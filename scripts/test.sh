@@ -1,23 +1,67 @@
 #!/usr/bin/env bash
-# All tests of the workspace. Those with Slurm mostly wait for its timers: they run beside the others.
+# Lints, and all tests of the workspace. Most tests wait for timers more than for a processor, so after a
+# build of everything these run at the same time:
+#   - tests of whole systems (package `forebay`), which print as they run
+#   - all other tests
+#   - tests with Slurm
+#   - lints (scripts/lint.sh), with a low priority and a target directory of their own
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 slurm_tests=(--test slurm --test slurm_restart)
 
-# Programs and libraries that tests of other packages start, with the features of the whole workspace.
-cargo build --workspace --profile=test --lib --bins --tests
+# `--test NAME` for the integration tests of the package `forebay`, or of the others. If both have one of
+# a name, `forebay`'s list has it, which selects both.
+integration_tests() {
+    cargo metadata --format-version 1 --no-deps | python3 -c '
+import json, sys
+names = {True: set(), False: set()}
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        if target["kind"] == ["test"] and target["test"]:
+            names[package["name"] == "forebay"].add(target["name"])
+names[False] -= names[True]
+print(*("--test " + name for name in sorted(names[sys.argv[1] == "forebay"])))
+' "$1"
+}
+read -ra system_tests < <(integration_tests forebay)
+read -ra other_tests < <(integration_tests others)
+
+# With the features of the whole workspace: tests start programs and libraries of other packages.
+cargo build --workspace --profile=test --lib --bins --tests --examples
 cargo test --workspace "${slurm_tests[@]}" --no-run
 export FOREBAY_TEST_PROGRAMS=built
 
-output=$(mktemp)
-cargo test --workspace --no-fail-fast "${slurm_tests[@]}" -- --test-threads=6 >"$output" 2>&1 &
-beside=$!
-trap 'kill "$beside" 2>/dev/null || true; wait "$beside" || true; rm -f "$output"' EXIT
+output=$(mktemp -d)
+declare -A running
+trap 'kill "${running[@]}" 2>/dev/null || true; wait; rm -rf "$output"' EXIT
+
+# Runs a command in the background; its output is shown by `show`.
+begin() {
+    local name=$1
+    shift
+    "$@" >"$output/$name" 2>&1 &
+    running[$name]=$!
+}
 
 status=0
-cargo test --workspace || status=$?
-echo "Tests with Slurm:"
-wait "$beside" || status=$?
-cat "$output"
+show() {
+    wait "${running[$1]}" || status=$?
+    unset "running[$1]"
+    echo "$1:"
+    cat "$output/$1"
+}
+
+test_others() {
+    cargo test --workspace --no-fail-fast --lib --bins "${other_tests[@]}" &&
+        cargo test --workspace --doc
+}
+
+begin "Tests with Slurm" cargo test --workspace --no-fail-fast "${slurm_tests[@]}" -- --test-threads=6
+begin "Other tests" test_others
+begin "Lints" env CARGO_TARGET_DIR=target/lint nice -n 19 scripts/lint.sh
+cargo test --workspace --no-fail-fast "${system_tests[@]}" || status=$?
+show "Tests with Slurm"
+show "Other tests"
+show "Lints"
 exit "$status"

@@ -1,7 +1,7 @@
 //! The table of docs/accuracy.md is that of `forebay validate --format markdown`, and the README sums it up.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 use forebay_app::validate::accuracy;
 use forebay_app::validate::comparison::{self, Comparison};

@@ -1,9 +1,7 @@
 //! `forebay admin`: usage and quotas of an embedded pool.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[path = "forebay/mod.rs"]
-mod forebay;
-
+use crate::forebay;
 use forebay::WorkDir;
 
 #[test]

@@ -1,8 +1,7 @@
 //! Several `forebay run` at a time on one embedded pool, as of the tasks of a job array.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod embedded_home;
-
+use crate::embedded_home;
 use std::fs;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};

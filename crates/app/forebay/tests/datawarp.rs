@@ -1,9 +1,8 @@
 //! libdatawarp, called by C programs in a job.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod forebay;
-mod library;
-
+use crate::forebay;
+use crate::library;
 use forebay::WorkDir;
 use forebay_net::job_socket::call_service;
 use forebay_protocol::staging::{JobRequest, PathKind, StagingCall, StagingReply};

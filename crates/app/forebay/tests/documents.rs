@@ -1,8 +1,9 @@
 //! The JSON documents: documented field by field, and read back as they were written. The table of
-//! guarantees: its tests exist.
+//! guarantees: its tests exist. Tests: all are compiled.
 
-mod sample;
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use crate::sample;
 use forebay_machine::results::{CollectiveRun, InterferenceRun, IorStudy, SCHEMA, TrafficRun};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -76,4 +77,36 @@ fn tests_of_the_buffers_guarantees_exist() {
             assert!(text.contains(&format!("fn {function}(")), "no test {file}::{function}");
         }
     }
+}
+
+/// Packages whose test programs are listed, because most files are modules of one of them.
+#[test]
+fn every_file_of_tests_is_compiled() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let mut packages = 0;
+    for group in std::fs::read_dir(crates).unwrap() {
+        for package in std::fs::read_dir(group.unwrap().path()).unwrap() {
+            let package = package.unwrap().path();
+            let manifest = std::fs::read_to_string(package.join("Cargo.toml")).unwrap_or_default();
+            if !manifest.contains("autotests = false") {
+                continue;
+            }
+            packages += 1;
+            let tests = package.join("tests");
+            let modules = std::fs::read_to_string(tests.join("main.rs")).unwrap();
+            for entry in std::fs::read_dir(&tests).unwrap() {
+                let file = entry.unwrap().path();
+                let name = file.file_stem().unwrap().to_str().unwrap();
+                let is_target = |path: &str| manifest.contains(&format!("path = \"tests/{path}\""));
+                let is_compiled = if file.is_dir() {
+                    is_target(&format!("{name}/main.rs")) || !file.join("main.rs").exists()
+                } else {
+                    is_target(&format!("{name}.rs")) || modules.contains(&format!("mod {name};"))
+                };
+                let is_source = file.is_dir() || file.extension().is_some_and(|word| word == "rs");
+                assert!(is_compiled || !is_source, "nothing compiles {}", file.display());
+            }
+        }
+    }
+    assert!(packages > 10, "{packages}");
 }

@@ -1,8 +1,7 @@
 //! Mistakes that users make in their first hour, and the messages for them.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod forebay;
-
+use crate::forebay;
 use forebay::{CommandOutput, WorkDir};
 
 #[test]

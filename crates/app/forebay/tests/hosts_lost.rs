@@ -5,8 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
-mod cluster;
-
+use crate::cluster;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};

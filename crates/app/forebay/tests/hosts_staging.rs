@@ -5,9 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
-mod cluster;
-mod library;
-
+use crate::cluster;
+use crate::library;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Interrupted simulations leave no files.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
 //! Job scripts on an embedded pool, as a user runs them.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod embedded_home;
-
+use crate::embedded_home;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

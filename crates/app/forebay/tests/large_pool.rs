@@ -5,9 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
-mod cluster;
-mod simulated;
-
+use crate::cluster;
+use crate::simulated;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,7 @@
 //! Metrics of a running job: the page is well-formed, and counters rise by the work done.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod exposition;
-
+use crate::exposition;
 use exposition::Page;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -91,7 +91,7 @@ fn writes_synced_before_kill_9_are_in_the_file_after_a_replay() {
     for syncs in [1, 5, 20] {
         let (home, logs, target) = directories();
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "process_that_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "mpiio_log::process_that_writes_until_it_is_killed", "--nocapture"])
             .env(DIRECTORY, &logs)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -284,7 +284,7 @@ fn run_job(home: &Path, target: &Path) -> (Option<i32>, String) {
          #DW stage_out type=log source=$DW_JOB_STRIPED/logs destination={}\n\
          mkdir $DW_JOB_STRIPED/logs\n\
          export {DIRECTORY}=$DW_JOB_STRIPED/logs {TARGET}={}\n\
-         {} --exact process_that_leaves_its_logs --nocapture || exit\n\
+         {} --exact mpiio_log::process_that_leaves_its_logs --nocapture || exit\n\
          {} log list $DW_JOB_STRIPED/logs\n",
         home.join("pfs").display(),
         target.display(),

@@ -1,7 +1,7 @@
 //! Observations of simulations: traces, time series, delays by cause.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 use serde_json::Value;
 use std::collections::BTreeMap;

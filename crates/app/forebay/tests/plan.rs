@@ -1,7 +1,7 @@
 //! `forebay plan`.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 
 const SCRIPT: &str = "#!/bin/sh\n#SBATCH --nodes=8 --ntasks-per-node=2 --time=00:10:00\n\

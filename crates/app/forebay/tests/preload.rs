@@ -2,9 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
-mod cluster;
-mod forebay;
-
+use crate::cluster;
+use crate::forebay;
 use cluster::site::{Site, USER, expect_success};
 use cluster::{interception_library, text_of};
 use forebay::WorkDir;

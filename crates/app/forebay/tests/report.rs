@@ -1,7 +1,6 @@
 //! Reports and figures in Chromium, after their scripts have run.
 
-mod sample;
-
+use crate::sample;
 use forebay_app::figures;
 use forebay_app::plot::{palette, png};
 use forebay_app::report::{self, Inputs};

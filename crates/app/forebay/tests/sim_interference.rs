@@ -1,7 +1,7 @@
 //! `forebay sim interference`.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 
 #[test]

@@ -1,7 +1,7 @@
 //! `forebay sim ior`.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 use serde_json::Value;
 

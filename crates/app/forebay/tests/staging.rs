@@ -1,8 +1,7 @@
 //! Staging by job scripts: killed processes, invalid lists, full instances, progress.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod forebay;
-
+use crate::forebay;
 use forebay::WorkDir;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `forebay study`.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 
 const STUDY: &str = "title = \"Two jobs\"\nmachine = \"toy\"\n\

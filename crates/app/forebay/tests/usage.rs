@@ -1,9 +1,7 @@
 //! I/O statistics of jobs, which are shown after their end.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[path = "forebay/mod.rs"]
-mod forebay;
-
+use crate::forebay;
 use std::fs;
 
 use forebay::WorkDir;

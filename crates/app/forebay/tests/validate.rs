@@ -1,7 +1,7 @@
 //! `forebay validate`.
 #![allow(clippy::unwrap_used)]
 
-mod forebay;
+use crate::forebay;
 use forebay::WorkDir;
 use std::collections::BTreeSet;
 

@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[allow(dead_code, reason = "other tests use more of it")]
-mod cluster;
-mod workflow_site;
-
+use crate::cluster;
+use crate::workflow_site;
 use std::fs;
 use std::path::Path;
 

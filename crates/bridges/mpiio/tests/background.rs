@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use support::{Mpi, intercept, run, statistics};
 
 /// Processes of the tests.

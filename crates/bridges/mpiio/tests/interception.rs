@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 use support::{Mpi, Statistics, assert_equal_files, intercept, run, statistics};
 

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 use support::{Mpi, Statistics, intercept, run, statistics};
 

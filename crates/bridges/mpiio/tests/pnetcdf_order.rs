@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay, scan};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use support::{Mpi, assert_has_files_of, intercept, run, statistics};

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support;
-
+use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay};
 use support::{Mpi, intercept, run, statistics};
 

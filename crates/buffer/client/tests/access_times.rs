@@ -4,8 +4,7 @@
 //! Needs root, for mounts.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

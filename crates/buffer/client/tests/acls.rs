@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users, and the programs `setfacl`, `getfacl` and `rsync`.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{MountOptions, mount};
 use forebay_protocol::Credentials;
 use forebay_random::RandomSequence;
@@ -16,7 +15,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::Duration;
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{
     Pool, READ, Temporary, as_user_in, attach, make_instance, mount_at, need, on_all, on_all_with,
     shell,
@@ -28,13 +27,6 @@ const DEFAULT: &str = "system.posix_acl_default";
 const USERS: [(u32, &[u32]); 4] = [(0, &[]), (1000, &[3000]), (1001, &[3000, 3001]), (1002, &[])];
 const STEPS: usize = 1500;
 const PATHS: [&str; 6] = ["f", "d", "d/f", "d/e", "d/e/f", "g"];
-
-/// The body of the daemon that is killed.
-#[test]
-#[ignore = "run by other tests as a process of its own"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 /// A list that is valid most of the time.
 fn random_list(random: &mut RandomSequence) -> Vec<u8> {

@@ -4,8 +4,7 @@
 //! Needs root, because the kernel checks permissions for all users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Mount, MountOptions, mount};
 use forebay_random::RandomSequence;
 use rustix::fs::{FallocateFlags, Mode, RenameFlags, XattrFlags};

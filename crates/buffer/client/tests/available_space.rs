@@ -3,8 +3,7 @@
 //! Needs root, for mounts.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{File, remove_file, write};
 use std::os::unix::fs::FileExt;

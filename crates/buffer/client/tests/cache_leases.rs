@@ -2,8 +2,7 @@
 //! each change is visible to the others at once, and costs nobody who is idle a request.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Mount, MountOptions, mount};
 use forebay_protocol::address::Address;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -272,7 +271,7 @@ fn stopped_mount_does_not_delay_changes_for_ever_and_shows_nothing_old() {
     let site = Site::new();
     let path = site.temporary.dir("stopped");
     let mut stopped = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "mount_process"])
+        .args(["--exact", "--ignored", "cache_leases::mount_process"])
         .env(DAEMON, site.pool.daemons[0].address().to_string())
         .env(MOUNT_POINT, &path)
         .stdout(Stdio::null())

@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_net::admission::ConnectionLimits;
 use forebay_net::auth::{Authenticator, PoolKey};

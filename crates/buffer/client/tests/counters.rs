@@ -1,8 +1,7 @@
 //! The counters of daemon and mount.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, MountReport};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{OpenMode, SetAttr};

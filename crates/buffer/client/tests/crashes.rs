@@ -3,8 +3,7 @@
 //! and on three.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::message::{OnExisting, OpenMode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino};
@@ -14,15 +13,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, key};
 use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, STRIPE, Temporary, make_instance, spec};
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 /// xorshift64* (Vigna 2016).
 struct Random(u64);

@@ -1,8 +1,7 @@
 //! Data corruption on the flash is detected.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::{ScrubReport, SetAttr, SetTime};

@@ -1,12 +1,11 @@
 //! Memory of a storage daemon's data connections.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, key};
 use support::{INSTANCE, READ_WRITE, Temporary, make_instance};
 
 const MIB: u64 = 1 << 20;
@@ -41,10 +40,4 @@ fn idle_data_connections_hold_no_buffers() {
     }
     // They are used again.
     assert!(files.iter().all(|file| file.append(b"more") == Ok(4)));
-}
-
-#[test]
-#[ignore = "the daemon of the other tests, in a process of its own"]
-fn daemon_process() {
-    be_the_daemon();
 }

@@ -5,12 +5,9 @@
 //! Needs root, because the kernel checks permissions for all users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[path = "delegations/creates.rs"]
 mod creates;
-#[path = "delegations/killed_mount.rs"]
 mod killed_mount;
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs, Mount, MountOptions, mount};
 use forebay_protocol::{Errno, Ino};
 use forebay_random::RandomSequence;
@@ -19,17 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::faulty_network::FaultyNetwork;
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{INSTANCE, Temporary, attach, make_instance};
 
 /// Longer than a session gets no lease after its lease was recalled.
 const AFTER_DENIAL: Duration = Duration::from_millis(1100);
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 /// A daemon in another process, and a mount whose network fails.
 struct Site {

@@ -1,8 +1,7 @@
 //! Sessions that an administrator lists and ends, over TCP as from other hosts.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::Errno;
 use forebay_protocol::message::{ClientHost, OpenMode, SessionInfo};

@@ -2,25 +2,18 @@
 //! them learns it from `fsync`. Needs root and loop devices.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{Errno, Ino};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, key};
 use support::{INSTANCE, READ_WRITE, Temporary, make_instance};
 
 const MIB: u64 = 1 << 20;
 /// Data over sockets, as from another host.
 const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 fn run(program: &str, args: &[&str], path: &Path) -> bool {
     Command::new(program).args(args).arg(path).status().unwrap().success()

@@ -2,8 +2,7 @@
 //! during a truncation. The daemons are real, behind a network that a test can delay.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;

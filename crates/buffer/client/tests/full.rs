@@ -2,8 +2,7 @@
 //! operations succeed again. Each on a small tmpfs and a small ext4, which need root to mount.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{OpenMode, SetAttr, XattrMode};
 use forebay_protocol::{Errno, Ino, InstanceId};
@@ -13,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{INSTANCE, READ_WRITE, Temporary, attach, make_instance, mount_at, shell, spec};
 
 /// Small enough that a test can fill it.
@@ -23,12 +22,6 @@ const FILES: u64 = 12;
 const LENGTH: usize = 1 << 20;
 /// Time for the daemon to restore its reserved space.
 const TIMEOUT: Duration = Duration::from_secs(20);
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 /// A small file system.
 struct Disk {

@@ -4,8 +4,7 @@
 //! Needs root, for mounts and descriptors.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, File, Fs, MountOptions};
 use forebay_protocol::message::{Allocate, OpenMode, SetAttr};
 use forebay_protocol::{Errno, Ino};
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::network_pool::NetworkPool;
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, key};
 use support::{
     INSTANCE, Mounted, Pool, READ, READ_WRITE, STRIPE, Temporary, attach, make_instance, noise,
     shell,
@@ -33,12 +32,6 @@ const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 const MAPS: u64 = 32 * KIB;
 /// Time until the space of removed files is free.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 fn create(fs: &Fs, name: &str, mode: OpenMode) -> Arc<File> {
     fs.create_path(Path::new(name), 0o644, mode).unwrap().file

@@ -1,8 +1,7 @@
 //! Mounts of hosts that are presumed dead, over TCP as from other hosts.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{ClientHost, HostFence, MAX_FENCED_HOSTS, OpenMode};

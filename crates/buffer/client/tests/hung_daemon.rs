@@ -2,8 +2,7 @@
 //! others.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::{Errno, Ino};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -12,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, READ_WRITE, STRIPE, Temporary, mount_at, spec};
 
@@ -115,10 +114,4 @@ fn calls_that_wait_for_a_stopped_daemon_do_not_block_the_rest_of_a_mount() {
     drop(done);
     assert!(waiting.iter().all(|ok| ok), "a daemon that continues in time replies");
     mount.unmount().unwrap();
-}
-
-#[test]
-#[ignore = "run by the other tests"]
-fn daemon_process() {
-    be_the_daemon();
 }

@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{MAX_INLINE_FILE_BYTES, SetAttr, SetTime};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};

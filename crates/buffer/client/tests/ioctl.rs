@@ -1,8 +1,7 @@
 //! Unknown `ioctl` calls, which ordinary programs make, are refused and not logged.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,7 @@
 //! Number of requests of a listing with attributes from several nodes.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{DirPage, Fs};
 use forebay_protocol::message::{OnExisting, XattrMode};
 use forebay_protocol::{Errno, Ino};

@@ -3,8 +3,7 @@
 //! Each check runs on a local file system, too. Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::MountOptions;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};

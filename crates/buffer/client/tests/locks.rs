@@ -4,8 +4,7 @@
 //! The mounts are in the process of the test, which is a different lock owner for each of them.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs, Mount};
 use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};
@@ -18,18 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{
     INSTANCE, Mounted, READ_WRITE, Temporary, attach, make_instance, mount_at, need, shell,
 };
 
 const MOUNT: &str = "FOREBAY_TEST_MOUNT";
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 #[test]
 #[ignore = "not a test: a mount of the other tests, which can be killed"]
@@ -47,7 +40,7 @@ fn mount_process() {
 /// A mount of its own process.
 fn mount_process_at(socket: &Path, path: &Path) -> Child {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "mount_process", "--ignored", "--nocapture"])
+        .args(["--exact", "locks::mount_process", "--ignored", "--nocapture"])
         .env(MOUNT, format!("{} {}", socket.display(), path.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -4,8 +4,7 @@
 //! Needs root, for mounts.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::MountOptions;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{File, OpenOptions};
@@ -112,7 +111,7 @@ fn program() {
 /// need that lock to carry out the writeback.
 fn run_program(directory: &Path) {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "--nocapture", "program"])
+        .args(["--exact", "--ignored", "--nocapture", "mapped_writes::program"])
         .env(DIRECTORY, directory)
         .status();
     assert!(status.unwrap().success(), "{}", directory.display());

@@ -1,15 +1,14 @@
 //! Names, extended attributes and links are charged to their instance and to the memory of the daemon.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::message::{InstanceSpec, NewInode, OnExisting, SetAttr, StatFs, XattrMode};
 use forebay_protocol::{Errno, Ino};
 use forebay_store::daemon::{self, Daemon};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{INSTANCE, READ_WRITE, Temporary, attach, spec};
 
 const MIB: u64 = 1 << 20;
@@ -163,10 +162,4 @@ fn names_are_limited_by_the_memory_of_the_daemon() {
     admin.remove_instance(other.id, true).unwrap();
     assert!(touch(&fs, "more").is_ok());
     assert_eq!(admin.instances().unwrap()[0].spec.id, INSTANCE);
-}
-
-#[test]
-#[ignore = "the daemon of the other tests, in a process of its own"]
-fn daemon_process() {
-    be_the_daemon();
 }

@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users, and the package `munge`.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::Authenticator;
 use forebay_net::channel::{Receiver, Sender, channel};

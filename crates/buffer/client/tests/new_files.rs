@@ -4,25 +4,18 @@
 //! Needs root, because the kernel checks permissions for all users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, MountOptions, mount};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon};
+use support::process::Process;
 use support::{Mounted, Temporary, attach, make_instance};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LENGTH: usize = 3901;
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 fn options() -> MountOptions {
     MountOptions { kernel_permissions: true, ..MountOptions::default() }

@@ -2,8 +2,7 @@
 //! is older than an acknowledged change, and changes wait only where the kernel needs the time.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::Fs;
 use forebay_protocol::message::SetAttr;
 use std::fs::{self, File};

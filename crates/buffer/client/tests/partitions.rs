@@ -1,8 +1,7 @@
 //! A client that cannot reach one storage node of an instance, while it reaches the others.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, File, Fs, NodeAddresses, Os, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;

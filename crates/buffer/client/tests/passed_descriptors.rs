@@ -3,8 +3,7 @@
 //! Needs root, because it acts as another user.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions};
 use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};

@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::Fs;
 use forebay_protocol::message::{NewInode, SetAttr};
 use forebay_protocol::{Credentials, Errno, Ino};

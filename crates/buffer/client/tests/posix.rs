@@ -4,8 +4,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::MountOptions;
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Timespec,

@@ -3,8 +3,7 @@
 //! Each check runs on a local file system, too. Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, getxattr, removexattr,
     setxattr, statx,

@@ -2,8 +2,7 @@
 //! acknowledged before, leases of dead clients expire, and sequential reads take few requests.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::Ino;
 use forebay_protocol::address::Address;
@@ -282,7 +281,7 @@ fn stopped_client_does_not_delay_a_writer_for_ever() {
     write_whole(&writer, 1, LENGTH);
     let address = pool.address().to_string();
     let mut reader = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "reader_process"])
+        .args(["--exact", "--ignored", "read_leases::reader_process"])
         .env(DAEMON, address)
         .stdout(Stdio::null())
         .spawn()

@@ -1,8 +1,7 @@
 //! Removal of an instance in use, and of an open file whose space is needed.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{Errno, Ino};

@@ -4,8 +4,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::MountOptions;
 use forebay_protocol::Ino;
 use forebay_protocol::message::SetAttr;

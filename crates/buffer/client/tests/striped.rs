@@ -1,8 +1,7 @@
 //! Instances over several storage daemons with several clients.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, File, Fs, NodeAddresses};
 use forebay_policy::layout::{FIRST_WIDTH, Layout};
 use forebay_protocol::message::{Allocate, OnExisting, OpenMode, SetAttr};
@@ -13,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::process::{Process, be_the_daemon, key};
+use support::process::{Process, key};
 use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, Mounted, Pool, READ_WRITE, STRIPE, Temporary, attach, noise, shell, spec};
 
@@ -21,12 +20,6 @@ const MIB: u64 = 1 << 20;
 /// Data over sockets, as from another host.
 const REMOTE: OpenMode = OpenMode { descriptor: false, ..READ_WRITE };
 const ANEW: OpenMode = OpenMode { truncate: true, ..REMOTE };
-
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    be_the_daemon();
-}
 
 /// Daemons that can be killed, with their Unix sockets and TCP addresses.
 fn processes(temporary: &Temporary, nodes: usize) -> (Vec<Process>, NodeAddresses, NodeAddresses) {

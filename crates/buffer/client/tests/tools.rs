@@ -1,9 +1,8 @@
 //! Unmodified programs on a mounted instance on one storage node.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod programs;
-mod support;
-
+use crate::programs;
+use crate::support;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;

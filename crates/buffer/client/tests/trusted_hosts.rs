@@ -1,8 +1,7 @@
 //! Root of a host that is no administrator's: it uses instances, and does not administer the daemon.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::connection::Connection;

@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::channel::channel;
 use forebay_net::connection::Connection;

@@ -2,8 +2,7 @@
 //! several users.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::Ino;
 use forebay_protocol::message::OpenMode;
@@ -17,13 +16,6 @@ use std::path::Path;
 use support::process::{Process, key};
 use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, Mounted, STRIPE, Temporary, as_user, mount_at, on_all, shell, spec};
-
-/// The daemon of other tests of this file.
-#[test]
-#[ignore = "not a test: the daemon of the other tests"]
-fn daemon_process() {
-    support::process::be_the_daemon();
-}
 
 fn unnamed(dir: &Path, mode: u32, flags: OFlags) -> rustix::io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;

@@ -1,8 +1,7 @@
 //! An attacker between a client and its storage daemons, who records the traffic or changes it.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-mod support;
-
+use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::channel::channel;

@@ -2,8 +2,7 @@
 //! program takes to be carried out, errors are reported, and few requests are sent.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod support;
-
+use crate::support;
 use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{OpenMode, SetAttr};
@@ -15,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use support::faulty_network::FaultyNetwork;
 use support::network_pool::NetworkPool;
-use support::process::{Process, be_the_daemon, key, pause};
+use support::process::{Process, key, pause};
 use support::{INSTANCE, Temporary, make_instance};
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
@@ -320,7 +319,7 @@ fn writer_process() {
 
 fn start_writer(pool: &NetworkPool, result: &Path) -> Child {
     let writer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "writer_process"])
+        .args(["--exact", "--ignored", "write_leases::writer_process"])
         .env(DAEMON, pool.address().to_string())
         .env(RESULT, result)
         .stdout(Stdio::null())
@@ -394,12 +393,6 @@ fn check_content_of_at_least(fs: &Fs, least: u64) {
     assert_eq!(opened.file.read_at(&mut found, 0), Ok(found.len()));
     let wrong = (0..least).find(|at| found[*at as usize] != expected(*at));
     assert_eq!(wrong, None, "wrong from there on");
-}
-
-#[test]
-#[ignore = "not a test: the daemon of another test"]
-fn daemon_process() {
-    be_the_daemon();
 }
 
 #[test]

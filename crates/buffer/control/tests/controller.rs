@@ -1,8 +1,7 @@
 //! Requests of users and operators: permissions, refusals and their reasons.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::compute_node::{ComputeInput, ComputeNode};
 use forebay_control::controller::{
     Answer, Cause, Controller, ControllerInput, InstanceSpec, Outcome, Request, Settings, Setup,

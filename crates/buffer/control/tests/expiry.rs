@@ -1,8 +1,7 @@
 //! Expiry of persistent instances.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::controller::{
     Answer, Cause, ExpiryStep, InstanceSpec, Outcome, Request, SessionStatus, Settings,
 };

@@ -2,8 +2,7 @@
 //! out. Compute nodes whose agents start again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::compute_node::{ComputeInput, ComputeNode};

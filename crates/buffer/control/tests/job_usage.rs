@@ -1,8 +1,7 @@
 //! Statistics of jobs, which outlive them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::controller::{
     ControllerInput, HostIo, IoCounters, JobUsage, MeasuredUse, Settings,
 };

@@ -2,8 +2,7 @@
 //! read.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_control::controller::{Cause, ControllerInput, Request, Settings};

@@ -1,8 +1,7 @@
 //! A storage node is given up: refusals, losses, and operation without it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::controller::{
     Answer, Cause, ControllerEffect, Outcome, Request, Settings, StageState,
 };

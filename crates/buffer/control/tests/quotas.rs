@@ -1,8 +1,7 @@
 //! Capacity quotas of users, groups and accounts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::controller::{
     Cause, Outcome, QuotaSubject, Request, Settings, Setup, UsageStatus,
 };

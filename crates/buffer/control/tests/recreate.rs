@@ -1,8 +1,7 @@
 //! A storage node goes offline while an instance is created on it and others.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use std::collections::BTreeSet;
 
 use forebay_control::controller::{QuotaSubject, Settings};

@@ -2,8 +2,7 @@
 //! backup: good data stays until an operator decides.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use std::collections::BTreeSet;
 
 use forebay_control::controller::{

@@ -1,8 +1,7 @@
 //! The controller's work for one report does not grow with the number of other hosts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_control::controller::{
     Controller, ControllerEffect, ControllerInput, Request, RequestEnvelope, RequestId, Settings,
     Setup,

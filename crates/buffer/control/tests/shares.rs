@@ -1,8 +1,7 @@
 //! Stages that the storage nodes of an instance move together.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod harness;
-
+use crate::harness;
 use std::collections::BTreeSet;
 
 use forebay_control::controller::{

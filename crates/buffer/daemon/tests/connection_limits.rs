@@ -3,8 +3,7 @@
 //! Needs root, because it acts as several users.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod test_pool;
-
+use crate::test_pool;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;

@@ -2,8 +2,7 @@
 //! controller is down. Hosts authenticate with the pool's key.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod test_pool;
-
+use crate::test_pool;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

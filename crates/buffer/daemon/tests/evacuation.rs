@@ -1,8 +1,7 @@
 //! A storage node is drained, emptied and switched off; real daemons in one process.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod test_pool;
-
+use crate::test_pool;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

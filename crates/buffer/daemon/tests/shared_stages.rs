@@ -1,8 +1,7 @@
 //! Stages that three storage daemons over loopback move together.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod test_pool;
-
+use crate::test_pool;
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};

@@ -4,8 +4,7 @@
 //! Needs root, for the packet socket.
 #![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
-mod test_pool;
-
+use crate::test_pool;
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;

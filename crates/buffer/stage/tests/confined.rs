@@ -1,8 +1,7 @@
 //! Paths on the parallel file system are confined to the configured directories.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

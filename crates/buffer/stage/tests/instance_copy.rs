@@ -1,8 +1,7 @@
 //! The copy of a whole instance to another one.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 use std::sync::Arc;
 

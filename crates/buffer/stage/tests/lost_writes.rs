@@ -2,8 +2,7 @@
 //! No client has a file open at that time to which it could report the loss.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};

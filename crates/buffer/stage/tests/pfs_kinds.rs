@@ -2,8 +2,7 @@
 //! Needs root, and a mount of FUSE.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,7 @@
 //! The reported phase of a stage is the actual one, and each phase can be cancelled.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;

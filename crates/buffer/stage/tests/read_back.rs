@@ -1,8 +1,7 @@
 //! A copy that is damaged before the end of the stage is detected, reported and renamed.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

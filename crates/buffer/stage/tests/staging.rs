@@ -2,8 +2,7 @@
 //! is reported.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

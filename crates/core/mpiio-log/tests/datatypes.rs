@@ -1,8 +1,7 @@
 //! Datatypes and views: their bytes, bounds and encodings.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod random;
-
+use crate::random;
 use forebay_mpiio_log::{Block, Datatype, DecodeError, Field, InvalidDatatype, Segment, View};
 use forebay_random::RandomSequence;
 use random::{below, offset, type_map, view};

@@ -1,8 +1,7 @@
 //! Merging, reads from the log and planned writes, compared with a byte-by-byte model.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod random;
-
+use crate::random;
 use forebay_mpiio_log::{
     Alignment, Block, DataSource, Datatype, Entry, Index, MergedWrite, Order, Piece, Place, Target,
     View, apply, decode_entries, encode_entries, gather, merge, plan,

@@ -1,8 +1,7 @@
 //! Logs after crashes, power failures and damage.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod random;
-
+use crate::random;
 use forebay_mpiio_log::{
     Alignment, AppendError, DataSource, Identity, Limits, LogWriter, ReplayError, ReplayOptions,
     View, apply, discard, logs, plan, replay, scan,

@@ -1,8 +1,7 @@
 //! IOR through the log of MPI-IO on `toy` with a parallel file system, compared with hand calculations.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod toy_lustre;
-
+use crate::toy_lustre;
 use forebay_machine::results::{IorPoint, LoggedWrites};
 use forebay_machine::study::{
     Fidelity, FileSystem, LogFlush, SimOptions, StudyError, check_ior_fits, simulate_ior,

@@ -2,8 +2,7 @@
 //! hand calculations.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod toy_lustre;
-
+use crate::toy_lustre;
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Fidelity, FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_machine_file::machine::Machine;

@@ -1,8 +1,7 @@
 //! Decisions of adaptive routing between the minimal path and a detour.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_machine_file::machine::{AdaptiveBias, Machine, Routing};
 use forebay_network::{Route, Topology};
 use forebay_units::{Bytes, Rate};

@@ -1,7 +1,6 @@
 //! Rank-3 cabling: every pair of groups is joined, ports are respected, both ends agree.
 
-mod harness;
-
+use crate::harness;
 use forebay_machine_file::machine::{Arrangement, Plugging, Routing};
 use forebay_network::Topology;
 use harness::{SMALL, Shape, machine};

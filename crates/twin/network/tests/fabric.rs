@@ -1,7 +1,6 @@
 //! The fabric against calculations by hand, and its invariants.
 
-mod harness;
-
+use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Routing};
 use forebay_network::Topology;
 use forebay_random::RandomSequence;

@@ -1,8 +1,7 @@
 //! Nodes with several network interfaces.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};
 use harness::{
     Outcome, SMALL, Shape, TestMessage, machine, make_tight, random_messages, run, widen,

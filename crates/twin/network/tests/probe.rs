@@ -1,8 +1,7 @@
 //! Observation of packets at links.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};
 use forebay_network::{

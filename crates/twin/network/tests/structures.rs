@@ -2,8 +2,7 @@
 //! deadlock, equal results on any number of threads.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-mod harness;
-
+use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};
 use forebay_network::Topology;
 use harness::{

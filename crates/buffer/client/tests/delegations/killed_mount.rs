@@ -39,7 +39,7 @@ fn mount_process() {
 fn start_mount(daemon: &Process, at: &Path) -> Child {
     let outside = fs::metadata(at).unwrap().dev();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "killed_mount::mount_process"])
+        .args(["--exact", "--ignored", "delegations::killed_mount::mount_process"])
         .env(DAEMON, daemon.local().to_string())
         .env(MOUNT_POINT, at)
         .stdout(Stdio::null())

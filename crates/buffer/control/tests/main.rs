@@ -1,0 +1,16 @@
+//! The controller with simulated storage nodes and hosts.
+
+mod compute_node;
+mod controller;
+mod expiry;
+mod fencing;
+mod harness;
+mod job_usage;
+mod load_balancing;
+mod node_loss;
+mod purity;
+mod quotas;
+mod recreate;
+mod restored;
+mod scale;
+mod shares;
