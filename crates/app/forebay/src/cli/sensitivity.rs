@@ -16,7 +16,7 @@ use crate::progress::Display;
 use crate::sensitivity::{
     Experiment, Parameter, Sensitivity, experiments, sensitivities, settings,
 };
-use crate::validate::cases::{Case, Check, Measure};
+use crate::validate::cases::{Case, Check};
 use crate::validate::comparison::Comparison;
 use crate::validate::messages::{self, MessageCase, MessageCheck};
 use crate::validate::published::{self, Published, measurement};
@@ -133,7 +133,7 @@ fn ior_values(
     let value = |check: &Check| {
         let published = measurement(&check.row, table)?;
         let row = verdict::compare(case, check, published, &machine.provenance, &points);
-        Ok(if is_continuous(check) { row.simulated } else { best_rate(&row) })
+        Ok(if check.measure.is_rate() { row.simulated } else { best_rate(&row) })
     };
     case.check.iter().map(value).collect()
 }
@@ -158,7 +158,7 @@ fn message_values(
 /// Description and unit of the value of each row of a case.
 fn quantities(case: &Comparison, table: &[Published]) -> Result<Vec<(String, String)>, Failure> {
     let unit = |row: &str| Ok(measurement(row, table)?.unit.clone());
-    let of_ior = |check: &Check| match is_continuous(check) {
+    let of_ior = |check: &Check| match check.measure.is_rate() {
         true => Ok((verdict::compared(check), unit(&check.row)?)),
         false => Ok(("best rate of the sweep".to_string(), "GB/s".to_string())),
     };
@@ -168,23 +168,6 @@ fn quantities(case: &Comparison, table: &[Published]) -> Result<Vec<(String, Str
             let checks = case.check.iter();
             checks.map(|check| Ok((check.compared.clone(), unit(&check.row)?))).collect()
         }
-    }
-}
-
-/// Whether a row compares a number that changes with the machine without steps.
-fn is_continuous(check: &Check) -> bool {
-    match check.measure {
-        Measure::WriteSaturation
-        | Measure::ReadSaturation
-        | Measure::WriteGain
-        | Measure::ReadGain
-        | Measure::Limit => false,
-        Measure::WriteRate
-        | Measure::ReadRate
-        | Measure::WriteRatePerNode
-        | Measure::AcknowledgedWriteRatePerNode
-        | Measure::WriteIops
-        | Measure::ReadIops => true,
     }
 }
 

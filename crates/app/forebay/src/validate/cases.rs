@@ -55,6 +55,23 @@ impl Measure {
         }
     }
 
+    /// Whether it is a rate of a run, which changes with the machine without steps.
+    pub fn is_rate(self) -> bool {
+        match self {
+            Measure::WriteRate
+            | Measure::ReadRate
+            | Measure::WriteRatePerNode
+            | Measure::AcknowledgedWriteRatePerNode
+            | Measure::WriteIops
+            | Measure::ReadIops => true,
+            Measure::WriteSaturation
+            | Measure::ReadSaturation
+            | Measure::WriteGain
+            | Measure::ReadGain
+            | Measure::Limit => false,
+        }
+    }
+
     /// The access that it measures.
     pub fn access(self) -> &'static str {
         match self {

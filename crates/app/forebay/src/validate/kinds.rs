@@ -1,7 +1,7 @@
 //! Kinds of I/O: the published rows that are like a run, and how far the twin was off at them.
 
 use super::accuracy::{self, Simulated};
-use super::cases::{self, Case, Check, Measure};
+use super::cases::{self, Case, Check};
 use super::status::Status;
 use forebay_console::Failure;
 use forebay_machine::results::PublishedKind;
@@ -70,7 +70,7 @@ impl Kind {
             fitted: 0,
         };
         for case in &cases::all()? {
-            for check in case.check.iter().filter(|check| is_rate(check.measure)) {
+            for check in case.check.iter().filter(|check| check.measure.is_rate()) {
                 if self.is_of(case, check)? {
                     add(&mut found, simulated_row(&simulated, &check.row)?);
                 }
@@ -87,23 +87,6 @@ impl Kind {
         let kinds = tests.iter().flat_map(|test| Kind::of(test, test.transfer, &run.file_system));
         let of_check = kinds.filter(|kind| kind.access() == check.measure.access());
         Ok(of_check.into_iter().any(|kind| kind == self))
-    }
-}
-
-/// Whether a measure is a rate, whose error is that of a run.
-fn is_rate(measure: Measure) -> bool {
-    match measure {
-        Measure::WriteRate
-        | Measure::ReadRate
-        | Measure::WriteRatePerNode
-        | Measure::AcknowledgedWriteRatePerNode
-        | Measure::WriteIops
-        | Measure::ReadIops => true,
-        Measure::WriteSaturation
-        | Measure::ReadSaturation
-        | Measure::WriteGain
-        | Measure::ReadGain
-        | Measure::Limit => false,
     }
 }
 
