@@ -3,7 +3,6 @@
 //! Needs root: it creates network namespaces.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[allow(dead_code, reason = "other tests use more of it")]
 use crate::cluster;
 use std::fs;
 use std::path::PathBuf;

@@ -3,7 +3,6 @@
 //! Needs root: it creates network namespaces and acts as several users.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[allow(dead_code, reason = "other tests use more of it")]
 use crate::cluster;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -4,7 +4,6 @@
 //! and stages are done at once.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[allow(dead_code, reason = "other tests use more of it")]
 use crate::cluster;
 use crate::simulated;
 use std::fs;

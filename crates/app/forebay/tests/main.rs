@@ -6,6 +6,7 @@ mod accuracy_document;
 mod adhoc;
 mod adhoc_slurm;
 mod admin;
+#[allow(dead_code, reason = "tests of programs of their own use more of it")]
 mod cluster;
 mod concurrent_runs;
 mod datawarp;

@@ -4,7 +4,6 @@
 //! Needs root: it makes namespaces, and a group of processes for systemd.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-#[allow(dead_code, reason = "other tests use more of it")]
 use crate::cluster;
 use std::fs;
 use std::path::{Path, PathBuf};

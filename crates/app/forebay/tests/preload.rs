@@ -1,7 +1,6 @@
 //! The interception library in unmodified programs: results are those through the mount.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
-#[allow(dead_code, reason = "other tests use more of it")]
 use crate::cluster;
 use crate::forebay;
 use cluster::site::{Site, USER, expect_success};

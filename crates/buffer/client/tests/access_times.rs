@@ -94,8 +94,8 @@ fn access_time_is_kept_and_other_mounts_see_it() {
             assert!(closed.elapsed() < Duration::from_secs(20), "the read is not recorded");
             std::thread::sleep(Duration::from_millis(20));
         };
-        other.unmount().unwrap();
-        mounted.mount.take().unwrap().unmount().unwrap();
+        support::unmount(other);
+        support::unmount(mounted.mount.take().unwrap());
         mounted.mount = Some(mount_at(attach(mounted.pool.nodes()), &mounted.path));
         assert_eq!(times(&path)[0], recorded);
     }

@@ -202,7 +202,7 @@ fn list_on_one_mount_has_effect_on_others_at_once() {
         shell(&paths[0], "setfacl -m u:1001:x dir");
         assert_eq!(library(1001), Ok(()));
         assert_eq!(library(1002), Err(forebay_protocol::Errno::EACCES));
-        mounts.into_iter().for_each(|mount| mount.unmount().unwrap());
+        mounts.into_iter().for_each(support::unmount);
     }
 }
 
@@ -222,5 +222,5 @@ fn synced_list_survives_the_end_of_the_daemon() {
     daemon.kill();
     daemon.restart();
     assert_eq!(lists(), before);
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }

@@ -331,7 +331,7 @@ fn alternate(nodes: usize, seed: u64, turns: u32) {
     }
     drop(programs);
     for mount in mounts {
-        mount.unmount().unwrap();
+        support::unmount(mount);
     }
 }
 

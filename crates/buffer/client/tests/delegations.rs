@@ -73,7 +73,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.network.cut(false);
-        let _ = self.mount.take().map(Mount::unmount);
+        self.mount.take().map(support::unmount);
     }
 }
 

@@ -46,5 +46,5 @@ fn limit_of_the_mount_is_reported_as_too_many_open_files() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     setrlimit(Resource::Nofile, limits).unwrap();
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }

@@ -312,7 +312,7 @@ fn empty_by_programs(nodes: usize) {
          for f in 1 2 3 4 5 6; do seq 60000 > f$f; done; ln f1 d1/f1; ln -s f1 s; sync",
     );
     let before = shell(&path, "find . -type f | sort | xargs md5sum");
-    mount.unmount().unwrap();
+    support::unmount(mount);
     processes[0].kill();
     disk.take_reserve();
     disk.fill();
@@ -340,7 +340,7 @@ fn empty_by_programs(nodes: usize) {
     );
     assert_eq!(found, left);
     assert_eq!(shell(&path, "cat new/f"), shell(&path, "seq 9"));
-    mount.unmount().unwrap();
+    support::unmount(mount);
 }
 
 #[test]

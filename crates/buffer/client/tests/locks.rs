@@ -4,7 +4,8 @@
 //! The mounts are in the process of the test, which is a different lock owner for each of them.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use crate::support;
+mod support;
+
 use forebay_client::{ClientOptions, Fs, Mount};
 use forebay_protocol::Errno;
 use forebay_store::daemon::{self, Daemon};
@@ -17,12 +18,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use support::process::Process;
+use support::process::{Process, be_the_daemon};
 use support::{
     INSTANCE, Mounted, READ_WRITE, Temporary, attach, make_instance, mount_at, need, shell,
 };
 
 const MOUNT: &str = "FOREBAY_TEST_MOUNT";
+
+#[test]
+#[ignore = "not a test: the daemon of the other tests"]
+fn daemon_process() {
+    be_the_daemon();
+}
 
 #[test]
 #[ignore = "not a test: a mount of the other tests, which can be killed"]
@@ -34,13 +41,13 @@ fn mount_process() {
     let address = forebay_protocol::address::Address::Unix(socket.into());
     let mounted = mount_at(attach(address), Path::new(path));
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }
 
 /// A mount of its own process.
 fn mount_process_at(socket: &Path, path: &Path) -> Child {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "locks::mount_process", "--ignored", "--nocapture"])
+        .args(["--exact", "mount_process", "--ignored", "--nocapture"])
         .env(MOUNT, format!("{} {}", socket.display(), path.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -86,9 +93,7 @@ impl Two {
 
 impl Drop for Two {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.other.take().map(Mount::unmount) {
-            eprintln!("{}: {error}", self.second.display());
-        }
+        self.other.take().map(support::unmount);
     }
 }
 
@@ -461,7 +466,7 @@ fn locks_of_a_killed_mount_end_with_its_session() {
     assert!(started.elapsed() < Duration::from_secs(10));
     drop((held, waits));
     shell(&temporary.0, "umount -l doomed");
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }
 
 /// The daemon is killed and restarted repeatedly: the holder keeps the lock, a waiting process gets it
@@ -513,6 +518,6 @@ fn locks_survive_a_daemon_restart() {
     drop((a, b));
     wait_until(|| c.try_lock(true).is_ok());
     drop((c, fs));
-    first.unmount().unwrap();
-    second.unmount().unwrap();
+    support::unmount(first);
+    support::unmount(second);
 }

@@ -23,7 +23,6 @@ mod inode_numbers;
 mod ioctl;
 mod listings;
 mod local_semantics;
-mod locks;
 mod mapped_writes;
 mod metadata_limits;
 mod munge;

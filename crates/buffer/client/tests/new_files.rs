@@ -207,5 +207,5 @@ fn files_are_written_after_the_daemon_that_reserved_their_space_was_killed() {
         }
         assert_eq!(fs::read(at.join(format!("unwritten{round}"))).unwrap(), b"");
     }
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }

@@ -81,7 +81,7 @@ fn new_inodes_of_the_kernel_have_no_attributes_from_before_a_change() {
             assert_eq!(mode, NEW, "mode of {name} in round {round}");
         }
     }
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }
 
 /// The kernel has the inodes, and compares the versions of the replies.
@@ -105,6 +105,6 @@ fn change_after_lookups_of_known_inodes_does_not_wait_for_programs() {
         assert_eq!(open.metadata().unwrap().permissions().mode() & 0o777, mode);
         assert_eq!(fs::metadata(path.join("file")).unwrap().permissions().mode() & 0o777, mode);
     }
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
     assert!(shortest < SETTLE_TIME / 2, "a change took {shortest:?}");
 }

@@ -76,7 +76,7 @@ fn stat_takes_three_and_create_four_requests_with_another_client() {
         assert!(stat <= 3.0, "{stat} requests for a stat");
         assert!(read <= 4.0, "{read} requests for an open and a close");
     }
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }
 
 /// While the kernel may cache attributes, it need not ask for those of the directories of a path.
@@ -143,7 +143,7 @@ fn create_in_own_directory_takes_no_lookup() {
         assert!(dir.join("theirs").exists() && !dir.join("f1").exists());
         fs::rename(dir.join("theirs"), dir.join("f1")).unwrap();
     }
-    mounted.unmount().unwrap();
+    support::unmount(mounted);
 }
 
 #[test]

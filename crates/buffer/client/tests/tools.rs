@@ -1,14 +1,13 @@
 //! Unmodified programs on a mounted instance on one storage node.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-use crate::programs;
 use crate::support;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::OpenOptions;
 use std::io::Write;
 use support::{Mounted, attach, mount_at};
 
-on_nodes!(1);
+crate::on_nodes!(1);
 
 #[test]
 fn memory_maps_and_writes_are_coherent_on_every_mount() {
@@ -45,5 +44,5 @@ fn memory_maps_and_writes_are_coherent_on_every_mount() {
         munmap(map, 8192).unwrap();
     }
     drop((file, writer));
-    other.unmount().unwrap();
+    support::unmount(other);
 }

@@ -17,11 +17,13 @@ const LENGTH: u64 = 3901;
 /// Longer than prepared files are kept.
 const AFTER_LAST: Duration = Duration::from_millis(1500);
 
-/// Creates files one after the other, so that the mount has others prepared, and removes them.
+/// Creates files one after the other, so that the mount has others prepared, and removes them. The daemon has made
+/// all that.
 fn prepare_files(site: &Site) {
     let paths: Vec<_> = (0..12).map(|number| site.path(&format!("prepared{number}"))).collect();
     paths.iter().for_each(|path| fs::write(path, "prepared").unwrap());
     paths.iter().for_each(|path| fs::remove_file(path).unwrap());
+    rustix::fs::statvfs(&site.dir).unwrap(); // a request, which waits for outstanding changes
     fs::metadata(&site.dir).unwrap();
 }
 

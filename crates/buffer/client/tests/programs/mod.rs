@@ -1,7 +1,9 @@
 //! Unmodified programs on a mounted instance on `nodes` storage nodes.
 
 use crate::support::striped_admin::StripedAdmin;
-use crate::support::{INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec};
+use crate::support::{
+    INSTANCE, Mounted, STRIPE, Temporary, attach, mount_at, need, shell, spec, unmount,
+};
 use forebay_client::{ClientOptions, Fs};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::message::SetAttr;
@@ -31,7 +33,7 @@ macro_rules! on_nodes {
         $(
             #[test]
             fn $check() {
-                programs::$check($nodes);
+                $crate::programs::$check($nodes);
             }
         )*
     };
@@ -105,7 +107,7 @@ pub fn a_mount_over_tcp_without_descriptors_is_as_faithful(nodes: usize) {
         let fio = "fio --name=v --size=16m --rw=randwrite --bs=4k --verify=crc32c --verify_fatal=1";
         shell(&inside, &format!("{fio} --ioengine={engine} > /dev/null; rm v.*"));
     }
-    mounted.unmount().unwrap();
+    unmount(mounted);
 }
 
 pub fn a_repository_is_cloned_and_built(nodes: usize) {
@@ -185,7 +187,7 @@ pub fn two_mounts_show_each_others_changes_at_once(nodes: usize) {
         std::fs::rename(there.join(&name), there.join("moved")).unwrap();
         assert!(!here.join(&name).exists() && here.join("moved").exists());
     }
-    other.unmount().unwrap();
+    unmount(other);
 }
 
 pub fn a_second_client_never_finds_the_first_with_a_stale_cache(nodes: usize) {

@@ -12,15 +12,18 @@ use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon};
+use rustix::mount::UnmountFlags;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use striped_admin::StripedAdmin;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
 /// Short, so that small files are striped over several nodes.
 pub const STRIPE: u64 = 16 << 10;
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens a file for reading.
 pub const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: true };
@@ -143,11 +146,27 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Some(mount) = self.mount.take()
-            && let Err(error) = mount.unmount()
-        {
-            eprintln!("{}: {error}", self.path.display());
+        if let Some(mount) = self.mount.take() {
+            unmount(mount);
         }
+    }
+}
+
+/// Unmounts. A child process of another test keeps the files in the mount that were open when it was forked,
+/// until it executes its program.
+pub fn unmount(mount: Mount) {
+    let path = mount.path().to_owned();
+    let Err(error) = mount.unmount() else {
+        return;
+    };
+    let begun = Instant::now();
+    // Not mounted any more: `EINVAL`.
+    while rustix::mount::unmount(&path, UnmountFlags::empty()) == Err(rustix::io::Errno::BUSY) {
+        if begun.elapsed() > UNMOUNT_TIMEOUT {
+            assert!(std::thread::panicking(), "{}: {error}", path.display());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
