@@ -249,11 +249,12 @@ impl MountedFs {
         });
     }
 
+    /// Writes for the kernel. `open_flags` are those of `open` and of the write itself.
     pub fn do_write(
         &self,
         request: &Request,
         handle: FileHandle,
-        (offset, append): (u64, bool),
+        (offset, open_flags): (u64, i32),
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
@@ -267,9 +268,16 @@ impl MountedFs {
             open.shared.capabilities.store(true, Ordering::Release);
             return Err(error);
         }
-        let written =
-            if append { open.file.append(data)? } else { open.file.write_at(data, offset)? };
+        let written = if open_flags & libc::O_APPEND != 0 {
+            open.file.append(data)?
+        } else {
+            open.file.write_at(data, offset)?
+        };
         assert!(written <= data.len());
+        // The kernel does not sync after a write that bypasses its cache, as all writes to mounts do.
+        if open_flags & libc::O_DSYNC != 0 {
+            self.do_fsync(handle, open_flags & libc::O_SYNC != libc::O_SYNC)?;
+        }
         if open.shared.was_read.load(Ordering::Relaxed) {
             open.shared.was_read.store(false, Ordering::Relaxed);
         }

@@ -188,6 +188,19 @@ pub fn wait_until_attributes_are_cached() {
     std::thread::sleep(std::time::Duration::from_secs(2));
 }
 
+/// Waits until `count` is `expected`: a request is counted a moment after its reply. It never is more.
+pub fn await_count(count: impl Fn() -> u64, expected: u64, what: &str) {
+    let start = std::time::Instant::now();
+    while count() != expected {
+        assert!(
+            count() < expected && start.elapsed() < std::time::Duration::from_secs(10),
+            "{what}: {}",
+            count()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// Runs a shell script in `dir`; it must succeed.
 pub fn shell(dir: &Path, script: &str) -> String {
     let Output { status, stdout, stderr } =
