@@ -268,8 +268,13 @@ impl MountedFs {
             open.shared.capabilities.store(true, Ordering::Release);
             return Err(error);
         }
+        // Pages of mapped memory are written back when nobody can be told of a later error.
+        let at_once =
+            open_flags & (libc::O_DSYNC | libc::O_DIRECT) != 0 || flags.contains(WriteFlags::CACHE);
         let written = if open_flags & libc::O_APPEND != 0 {
             open.file.append(data)?
+        } else if at_once {
+            open.file.write_through(data, offset)?
         } else {
             open.file.write_at(data, offset)?
         };

@@ -198,7 +198,6 @@ operations! {
         written(reply, self.do_write(request, handle, (offset, open_flags), data, flags));
     }
 
-    // No written data are buffered here.
     fn flush(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, owner: LockOwner,
         reply: ReplyEmpty
