@@ -106,8 +106,8 @@ fn direct_writes_are_requests() {
     let mut options = OpenOptions::new();
     options.write(true).create(true).custom_flags(libc::O_DIRECT);
     let file = options.open(site.file("file").0).unwrap();
-    (0..20).fold(0, |end, _| write_piece(&file, end, PIECE));
-    await_count(|| site.pool.count("write"), 20, "O_DIRECT");
+    (0..50).fold(0, |end, _| write_piece(&file, end, PIECE));
+    await_count(|| site.pool.count("write"), 50, "O_DIRECT");
     assert_eq!(site.pool.count("write_lease"), 0);
     drop(file);
     site.end();
@@ -212,7 +212,7 @@ fn modification_time_is_not_before_the_write_and_is_kept_when_it_is_set() {
     for round in 0..20 {
         // Longer than a tick of the clock with which the kernel stamps writes.
         std::thread::sleep(Duration::from_millis(12));
-        end = (0..10).fold(end, |end, _| write_piece(&file, end, PIECE));
+        end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
         let path = if round % 2 == 0 { &here } else { &there };
         let modified = fs::metadata(path).unwrap().modified().unwrap();
         assert!(modified > last, "round {round}");
@@ -220,7 +220,7 @@ fn modification_time_is_not_before_the_write_and_is_kept_when_it_is_set() {
     }
     let past = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
     for _ in 0..5 {
-        end = (0..10).fold(end, |end, _| write_piece(&file, end, PIECE));
+        end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
         file.set_modified(past).unwrap();
         assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), past);
     }
@@ -322,7 +322,7 @@ fn programs_append_through_both_mounts_between_delayed_writes() {
     let file = File::create(&here).unwrap();
     let mut end = 0;
     for round in 0..30 {
-        for _ in 0..10 {
+        for _ in 0..40 {
             end = write_piece(&file, end, 1000);
         }
         let path = if round % 2 == 0 { &here } else { &there };

@@ -13,6 +13,8 @@ use support::network_pool::NetworkPool;
 use support::{Mounted, Temporary, await_count, mount_at};
 
 const PIECE: usize = 4 << 10;
+/// More than those after which small sequential writes are delayed.
+const WRITES: u64 = 50;
 
 /// Writes with these flags of the open file, and of the call.
 const SYNCHRONOUS: [(&str, i32, ReadWriteFlags); 3] = [
@@ -23,7 +25,7 @@ const SYNCHRONOUS: [(&str, i32, ReadWriteFlags); 3] = [
 
 fn write_synchronously(path: &Path, (name, flag, of_call): (&str, i32, ReadWriteFlags)) {
     let file = OpenOptions::new().write(true).create(true).custom_flags(flag).open(path).unwrap();
-    for index in 0..20 {
+    for index in 0..WRITES {
         let offset = index * PIECE as u64;
         let data = vec![index as u8; PIECE];
         let written = pwritev2(&file, &[IoSlice::new(&data)], offset, of_call);
@@ -38,8 +40,8 @@ fn synchronous_writes_from_another_host_are_durable_when_they_return() {
     let mount = mount_at(pool.client(), &path);
     for (round, case) in (1..).zip(SYNCHRONOUS) {
         write_synchronously(&path.join(case.0), case);
-        await_count(|| pool.count("write"), round * 20, case.0);
-        await_count(|| pool.count("sync"), round * 20, case.0);
+        await_count(|| pool.count("write"), round * WRITES, case.0);
+        await_count(|| pool.count("sync"), round * WRITES, case.0);
     }
     assert_eq!(pool.count("write_lease"), 0, "they are not delayed");
     mount.unmount().unwrap();
@@ -54,6 +56,6 @@ fn synchronous_writes_are_durable_on_the_host_of_the_storage_node() {
     };
     for (round, case) in (1..).zip(SYNCHRONOUS) {
         write_synchronously(&mounted.path.join(case.0), case);
-        await_count(syncs, round * 20, case.0);
+        await_count(syncs, round * WRITES, case.0);
     }
 }

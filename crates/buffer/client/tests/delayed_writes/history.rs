@@ -62,7 +62,7 @@ impl History {
             self.programs[who].next = self.below(self.model.len() as u64 + 1);
         }
         let length = [100, 1000, 4096, 8192][self.below(4) as usize];
-        for _ in 0..self.below(30) {
+        for _ in 0..self.below(70) {
             let data = self.data(length);
             let next = self.programs[who].next;
             self.write(who, &data, next);

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Adjacent small writes after which they are delayed.
-const MIN_SEQUENTIAL: u32 = 4;
+/// Adjacent small writes after which they are delayed. The lease and the thread cost a file that is closed
+/// soon as much as two or three writes.
+const MIN_SEQUENTIAL: u32 = 16;
 /// Longest write that is delayed, in bytes: larger ones use the network well.
 const MAX_WRITE: usize = 256 << 10;
 /// Most bytes in the queue of a file; as many may be on their way.
