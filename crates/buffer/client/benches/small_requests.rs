@@ -28,6 +28,10 @@ const READ_PIECES: [usize; 2] = [4 << 10, 47_008];
 /// Bytes of each write.
 const WRITE_PIECES: [usize; 3] = [4 << 10, 8 << 10, 47_008];
 const STRIPE_BYTES: u64 = 1 << 20;
+/// Files that are written one after the other, and the writes of each.
+const FILES: usize = 300;
+const FILE_WRITES: [usize; 2] = [5, 10];
+const FILE_PIECE: usize = 10 << 10;
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
 const WRITE: OpenMode = OpenMode { write: true, ..READ };
 /// Writes of IOR, with `fsync`.
@@ -111,6 +115,37 @@ fn writes(library: &Fs, path: &Path, nodes: usize) {
     }
 }
 
+/// Files of a few writes each, created, written and closed: files in a second.
+fn files(library: &Fs, path: &Path, nodes: usize) {
+    for writes in FILE_WRITES {
+        let data = vec![1; FILE_PIECE];
+        let offset = |index| index as u64 * FILE_PIECE as u64;
+        let rate = |write: &dyn Fn(&str)| {
+            let names: Vec<String> = (0..FILES).map(|index| format!("f{index}")).collect();
+            let start = Instant::now();
+            names.iter().for_each(|name| write(name));
+            let rate = FILES as f64 / start.elapsed().as_secs_f64();
+            names.iter().for_each(|name| library.unlink_path(Path::new(name)).unwrap());
+            rate
+        };
+        let by_mount = || {
+            rate(&|name| {
+                let file = fs::File::create(path.join(name)).unwrap();
+                (0..writes).for_each(|index| file.write_all_at(&data, offset(index)).unwrap());
+            })
+        };
+        let by_library = || {
+            rate(&|name| {
+                let file = library.create_path(Path::new(name), 0o644, WRITE).unwrap().file;
+                (0..writes).for_each(|index| file.write_all_at(&data, offset(index)).unwrap());
+                file.flush().unwrap();
+            })
+        };
+        let name = format!("files of {writes} writes of {FILE_PIECE} B a second, nodes: {nodes}");
+        compare(&name, by_mount, by_library);
+    }
+}
+
 /// Rate of a run of IOR, MiB/s.
 fn ior(program: &Path, options: &str, file: &Path, preload: Option<(&Path, &Path)>) -> f64 {
     let mut command = Command::new(program);
@@ -191,7 +226,7 @@ fn make_instance(daemons: &[Daemon]) {
     let gid = rustix::process::getegid().as_raw();
     for (daemon, placement) in daemons.iter().zip(placements) {
         let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
-        let (mode, capacity, inodes) = (0o755, 4 << 30, 100);
+        let (mode, capacity, inodes) = (0o755, 4 << 30, 10_000);
         let spec = InstanceSpec { id: INSTANCE, uid, gid, mode, capacity, inodes, placement };
         admin.create_instance(spec).unwrap();
     }
@@ -210,6 +245,7 @@ fn main() {
     for nodes in [1, 3] {
         let site = Site::start(&directory.join("writes"), nodes);
         writes(&site.library, &site.path, nodes);
+        files(&site.library, &site.path, nodes);
         match (argument("--ior"), argument("--preload")) {
             (Some(program), Some(preload)) => {
                 // The loader ignores a library that it does not find.
