@@ -1,7 +1,10 @@
 //! Random histories of one file through two mounts: after each operation every mount shows the same file as the
 //! model, a sequence of bytes.
 
-use super::{Site, support::noise};
+use super::Site;
+use super::support::faulty_network::FaultyNetwork;
+use super::support::network_pool::NetworkPool;
+use super::support::noise;
 use forebay_random::RandomSequence;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Operations of a history.
-const OPERATIONS: u32 = 150;
+const OPERATIONS: u32 = 60;
 /// Largest length of the file, in bytes.
 const MAX_LENGTH: u64 = 1 << 20;
 
@@ -60,6 +63,11 @@ impl History {
     fn write_pieces(&mut self, who: usize) {
         if self.below(4) == 0 || self.programs[who].next >= MAX_LENGTH {
             self.programs[who].next = self.below(self.model.len() as u64 + 1);
+        }
+        // Nothing is delayed while the other program has the file open, and for some time after a recall.
+        if self.below(2) == 0 {
+            self.programs[1 - who].file = None;
+            std::thread::sleep(std::time::Duration::from_millis(260));
         }
         let length = [100, 1000, 4096, 8192][self.below(4) as usize];
         for _ in 0..self.below(70) {
@@ -173,7 +181,9 @@ impl History {
 }
 
 fn run(nodes: usize, seed: u64) {
-    let site = Site::new(nodes);
+    // With a slow network, requests that do not wait for delayed writes overtake them.
+    let network = FaultyNetwork::new(if seed.is_multiple_of(2) { 0 } else { 1500 }, 0);
+    let site = Site::with(NetworkPool::new(nodes), &network);
     let (here, there) = site.file("file");
     File::create(&here).unwrap();
     let program = |path: &Path| Program { path: path.to_owned(), file: None, next: 0 };
@@ -214,10 +224,10 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn random_histories_of_two_mounts_on_one_node() {
-    seeds(12).for_each(|seed| run(1, seed));
+    seeds(6).for_each(|seed| run(1, seed));
 }
 
 #[test]
 fn random_histories_of_two_mounts_on_three_nodes() {
-    seeds(4).for_each(|seed| run(3, seed));
+    seeds(2).for_each(|seed| run(3, seed));
 }
