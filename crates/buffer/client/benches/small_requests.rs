@@ -1,11 +1,11 @@
-//! Sequential small reads and writes over TCP: the library beside the mount, in alternating runs; and
-//! IOR with and without the interception library.
+//! Sequential small reads and writes over TCP: the library beside the mount, in alternating runs, on one
+//! storage node, and writes on three; and IOR with and without the interception library.
 //!
 //! usage: cargo bench --package forebay-client --bench small_requests -- [--directory DIRECTORY]
-//!        [--ior PROGRAM --preload LIBRARY]
+//!        [--writes-only] [--written-mib MIB] [--ior PROGRAM --preload LIBRARY]
 #![allow(clippy::unwrap_used, reason = "a failed step ends the benchmark")]
 
-use forebay_client::{Admin, ClientOptions, File, Fs, MountOptions, mount};
+use forebay_client::{Admin, ClientOptions, File, Fs, Mount, MountOptions, NodeAddresses, mount};
 use forebay_net::auth::PoolKey;
 use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
@@ -21,10 +21,17 @@ use std::time::Instant;
 const INSTANCE: InstanceId = InstanceId(1);
 const KEY: &[u8] = b"for measurements only";
 const BYTES: usize = 64 << 20;
-const WRITTEN_BYTES: usize = 512 << 20;
+const WRITTEN_MIB: usize = 512;
 const PAIRS: usize = 5;
-/// Bytes of each read or write.
-const PIECES: [usize; 2] = [4 << 10, 47_008];
+/// Bytes of each read.
+const READ_PIECES: [usize; 2] = [4 << 10, 47_008];
+/// Bytes of each write.
+const WRITE_PIECES: [usize; 3] = [4 << 10, 8 << 10, 47_008];
+const STRIPE_BYTES: u64 = 1 << 20;
+/// Files that are written one after the other, and the writes of each.
+const FILES: usize = 300;
+const FILE_WRITES: [usize; 2] = [5, 10];
+const FILE_PIECE: usize = 10 << 10;
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
 const WRITE: OpenMode = OpenMode { write: true, ..READ };
 /// Writes of IOR, with `fsync`.
@@ -71,7 +78,7 @@ fn reads(library: &Fs, path: &Path) {
     let written = library.create_path(Path::new("file"), 0o644, WRITE).unwrap().file;
     written.write_all_at(&vec![1; BYTES], 0).unwrap();
     drop(written);
-    for piece in PIECES {
+    for piece in READ_PIECES {
         let by_mount = || {
             let file = fs::File::open(path.join("file")).unwrap();
             rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
@@ -84,24 +91,58 @@ fn reads(library: &Fs, path: &Path) {
     }
 }
 
-fn writes(library: &Fs, path: &Path) {
-    for piece in PIECES {
+fn writes(library: &Fs, path: &Path, nodes: usize) {
+    let mib =
+        argument("--written-mib").map_or(WRITTEN_MIB, |mib| mib.to_str().unwrap().parse().unwrap());
+    let total = mib << 20;
+    for piece in WRITE_PIECES {
         let by_mount = || {
             let file = fs::File::create(path.join("by-mount")).unwrap();
             let end = || file.sync_all().unwrap();
-            rate(WRITTEN_BYTES, piece, |data, offset| file.write_at(data, offset).unwrap(), end)
+            rate(total, piece, |data, offset| file.write_at(data, offset).unwrap(), end)
         };
         let by_library = || {
             let name = Path::new("by-library");
             let file: Arc<File> = library.create_path(name, 0o644, WRITE).unwrap().file;
             let end = || file.fsync(true).unwrap();
             let write = |data: &mut [u8], offset| file.write_at(data, offset).unwrap();
-            let rate = rate(WRITTEN_BYTES, piece, write, end);
+            let rate = rate(total, piece, write, end);
             drop(file);
             library.unlink_path(name).unwrap();
             rate
         };
-        compare(&format!("write {piece} B, fsync"), by_mount, by_library);
+        compare(&format!("write {piece} B, fsync, nodes: {nodes}"), by_mount, by_library);
+    }
+}
+
+/// Files of a few writes each, created, written and closed: files in a second.
+fn files(library: &Fs, path: &Path, nodes: usize) {
+    for writes in FILE_WRITES {
+        let data = vec![1; FILE_PIECE];
+        let offset = |index| index as u64 * FILE_PIECE as u64;
+        let rate = |write: &dyn Fn(&str)| {
+            let names: Vec<String> = (0..FILES).map(|index| format!("f{index}")).collect();
+            let start = Instant::now();
+            names.iter().for_each(|name| write(name));
+            let rate = FILES as f64 / start.elapsed().as_secs_f64();
+            names.iter().for_each(|name| library.unlink_path(Path::new(name)).unwrap());
+            rate
+        };
+        let by_mount = || {
+            rate(&|name| {
+                let file = fs::File::create(path.join(name)).unwrap();
+                (0..writes).for_each(|index| file.write_all_at(&data, offset(index)).unwrap());
+            })
+        };
+        let by_library = || {
+            rate(&|name| {
+                let file = library.create_path(Path::new(name), 0o644, WRITE).unwrap().file;
+                (0..writes).for_each(|index| file.write_all_at(&data, offset(index)).unwrap());
+                file.flush().unwrap();
+            })
+        };
+        let name = format!("files of {writes} writes of {FILE_PIECE} B a second, nodes: {nodes}");
+        compare(&name, by_mount, by_library);
     }
 }
 
@@ -121,62 +162,109 @@ fn ior(program: &Path, options: &str, file: &Path, preload: Option<(&Path, &Path
     row.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+fn is_given(name: &str) -> bool {
+    std::env::args().any(|argument| argument == name)
+}
+
 fn argument(name: &str) -> Option<PathBuf> {
     std::env::args().skip_while(|argument| argument != name).nth(1).map(PathBuf::from)
 }
 
-fn main() {
-    let key = || PoolKey::new(KEY).unwrap();
-    let directory = argument("--directory").unwrap_or_else(std::env::temp_dir);
-    let directory = directory.join(format!("forebay-small-requests-{}", std::process::id()));
-    let path = directory.join("mnt");
-    fs::create_dir_all(directory.join("flash")).unwrap();
-    fs::create_dir_all(&path).unwrap();
-    let mut options = StoreOptions::new(directory.join("flash"));
-    (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
-    let daemon = Daemon::start(options).unwrap();
-    let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+fn key() -> PoolKey {
+    PoolKey::new(KEY).unwrap()
+}
+
+/// Storage nodes with an instance, a client of the library and a mount, all over TCP.
+struct Site {
+    daemons: Vec<Daemon>,
+    library: Fs,
+    mount: Mount,
+    path: PathBuf,
+}
+
+impl Site {
+    fn start(directory: &Path, nodes: usize) -> Site {
+        let path = directory.join(format!("mnt{nodes}"));
+        fs::create_dir_all(&path).unwrap();
+        let start = |node| {
+            let flash = directory.join(format!("flash{nodes}-{node}"));
+            fs::create_dir_all(&flash).unwrap();
+            let mut options = StoreOptions::new(flash);
+            (options.tcp, options.key) = (Some(([127, 0, 0, 1], 0).into()), Some(key()));
+            Daemon::start(options).unwrap()
+        };
+        let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
+        make_instance(&daemons);
+        let addresses: Vec<_> =
+            daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();
+        let attach = |delays_writes| {
+            let options =
+                ClientOptions { key: Some(key()), delays_writes, ..ClientOptions::default() };
+            Fs::attach(NodeAddresses(addresses.clone()), INSTANCE, options).unwrap()
+        };
+        let library = attach(true);
+        let mount = mount(attach(false), &path, &MountOptions::default()).unwrap();
+        Site { daemons, library, mount, path }
+    }
+
+    fn end(self) {
+        self.mount.unmount().unwrap();
+        drop(self.library);
+        for daemon in self.daemons {
+            daemon.stop().unwrap();
+        }
+    }
+}
+
+fn make_instance(daemons: &[Daemon]) {
+    let peers: Vec<String> = daemons.iter().map(|daemon| daemon.address().to_string()).collect();
+    let placements = match peers.len() {
+        1 => vec![Placement::single_node()],
+        _ => Placement::distributed(STRIPE_BYTES, &peers, [7; 32]),
+    };
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
-    admin
-        .create_instance(InstanceSpec {
-            id: INSTANCE,
-            uid,
-            gid,
-            mode: 0o755,
-            capacity: 4 << 30,
-            inodes: 100,
-            placement: Placement::single_node(),
-        })
-        .unwrap();
-    let attach = |delays_writes| {
-        let options = ClientOptions { key: Some(key()), delays_writes, ..ClientOptions::default() };
-        Fs::attach(daemon.tcp_address().unwrap(), INSTANCE, options).unwrap()
-    };
-    let library = attach(true);
-    let mounted = mount(attach(false), &path, &MountOptions::default()).unwrap();
-    println!("sequential small requests over TCP, MiB/s, medians of {PAIRS} alternating runs");
-    reads(&library, &path);
-    writes(&library, &path);
-    match (argument("--ior"), argument("--preload")) {
-        (Some(program), Some(preload)) => {
-            // The loader ignores a library that it does not find.
-            let preload = preload.canonicalize();
-            let preload = preload.expect("--preload LIBRARY: a path, from crates/buffer/client");
-            let key_file = directory.join("key");
-            fs::write(&key_file, KEY).unwrap();
-            fs::set_permissions(&key_file, Permissions::from_mode(0o600)).unwrap();
-            for (name, options) in IOR_WRITES {
-                let file = path.join("ior");
-                let by_mount = || ior(&program, options, &file, None);
-                let by_library = || ior(&program, options, &file, Some((&preload, &key_file)));
-                compare(name, by_mount, by_library);
-            }
-        }
-        _ => println!("IOR: skipped, without --ior PROGRAM --preload LIBRARY"),
+    for (daemon, placement) in daemons.iter().zip(placements) {
+        let admin = Admin::connect(daemon.address(), ClientOptions::default()).unwrap();
+        let (mode, capacity, inodes) = (0o755, 4 << 30, 10_000);
+        let spec = InstanceSpec { id: INSTANCE, uid, gid, mode, capacity, inodes, placement };
+        admin.create_instance(spec).unwrap();
     }
-    mounted.unmount().unwrap();
-    drop((library, admin));
-    daemon.stop().unwrap();
+}
+
+fn main() {
+    let directory = argument("--directory").unwrap_or_else(std::env::temp_dir);
+    let directory = directory.join(format!("forebay-small-requests-{}", std::process::id()));
+    println!("sequential small requests over TCP, MiB/s, medians of {PAIRS} alternating runs");
+    if !is_given("--writes-only") {
+        let site = Site::start(&directory, 1);
+        reads(&site.library, &site.path);
+        site.end();
+    }
+    fs::create_dir_all(&directory).unwrap();
+    for nodes in [1, 3] {
+        let site = Site::start(&directory.join("writes"), nodes);
+        writes(&site.library, &site.path, nodes);
+        files(&site.library, &site.path, nodes);
+        match (argument("--ior"), argument("--preload")) {
+            (Some(program), Some(preload)) => {
+                // The loader ignores a library that it does not find.
+                let preload = preload.canonicalize();
+                let preload =
+                    preload.expect("--preload LIBRARY: a path, from crates/buffer/client");
+                let key_file = directory.join("key");
+                fs::write(&key_file, KEY).unwrap();
+                fs::set_permissions(&key_file, Permissions::from_mode(0o600)).unwrap();
+                for (name, options) in IOR_WRITES {
+                    let file = site.path.join("ior");
+                    let by_mount = || ior(&program, options, &file, None);
+                    let by_library = || ior(&program, options, &file, Some((&preload, &key_file)));
+                    compare(&format!("{name}, nodes: {nodes}"), by_mount, by_library);
+                }
+            }
+            _ => println!("IOR: skipped, without --ior PROGRAM --preload LIBRARY"),
+        }
+        site.end();
+    }
     fs::remove_dir_all(&directory).unwrap();
 }

@@ -71,13 +71,13 @@ impl File {
 
     /// The session with the file's metadata node, which keeps its locks.
     fn session(&self) -> Result<&Session, Errno> {
-        self.parts.attachment.sessions.pending_writes.finish();
+        self.finish_writes();
         self.parts.session(self.parts.primary.node)
     }
 
     fn watched_session(&self) -> Result<&Session, Errno> {
+        self.finish_writes();
         let sessions = &self.parts.attachment.sessions;
-        sessions.pending_writes.finish();
         sessions.watched_session(self.parts.primary.node)
     }
 

@@ -66,15 +66,14 @@ impl File {
         let delays_writes = mode.write
             && descriptor.is_none()
             && sessions.options().delays_writes
-            && sessions.layout().nodes() == 1
-            && !sessions.has_single_cache();
+            && sessions.layout().nodes() == 1;
         let parts = Parts::new(attachment.clone(), ino, handle, mode, descriptor, capability);
         Arc::new(File {
             requester,
             mode,
             parts: Arc::new(parts),
             known_failures: AtomicU64::new(attachment.sessions.pending_writes.failures()),
-            delayed_writes: delays_writes.then(|| DelayedWrites::new(handle)),
+            delayed_writes: delays_writes.then(|| DelayedWrites::new(ino, handle)),
             read_ahead,
         })
     }
@@ -132,7 +131,7 @@ impl File {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
-        self.parts.attachment.sessions.pending_writes.finish();
+        self.finish_writes();
         if let Some(read_ahead) = &self.read_ahead
             && let Some(count) = read_ahead.read(self, into, offset)
         {
@@ -168,20 +167,28 @@ impl File {
     /// the client [delays writes](crate::ClientOptions::delays_writes).
     pub fn write_through(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.check_write(offset, data.len() as u64)?;
-        self.parts.attachment.sessions.pending_writes.finish();
+        self.finish_writes();
         transfer::write(&self.parts, data, offset)
     }
 
-    /// Waits until the storage node has all writes. Fails, once, if one of them failed that was reported as
+    /// Waits until the storage node has all writes of this client to this inode. Fails, once, if one of them failed that was reported as
     /// carried out, through any open file of this client with this inode.
     pub fn flush(&self) -> Result<(), Errno> {
         self.finish_writes();
         self.report_failure()
     }
 
+    /// As [`flush`](File::flush), but later calls fail, too: for a process that closes a file which others may
+    /// have open.
+    pub fn check_writes(&self) -> Result<(), Errno> {
+        self.finish_writes();
+        let pending = &self.parts.attachment.sessions.pending_writes;
+        pending.check_failure(self.parts.ino, &self.known_failures)
+    }
+
     /// As [`flush`](File::flush), but leaves errors to later calls.
     pub fn finish_writes(&self) {
-        self.parts.attachment.sessions.pending_writes.finish();
+        self.parts.attachment.sessions.pending_writes.finish_file(self.parts.ino);
     }
 
     /// Waits until the storage node has the delayed writes through this file, or until the deadline.

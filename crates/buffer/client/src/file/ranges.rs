@@ -122,7 +122,7 @@ impl File {
     /// Reserves, frees or clears a range.
     pub fn allocate(&self, offset: u64, length: u64, what: Allocate) -> Result<(), Errno> {
         let parts = &self.parts;
-        parts.attachment.sessions.pending_writes.finish();
+        self.finish_writes();
         parts.attachment.sessions.fence_writes()?;
         self.check_write(offset, length)?;
         let end = offset + length;
@@ -179,6 +179,7 @@ impl File {
     /// none.
     pub fn seek(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
         let parts = &self.parts;
+        self.finish_writes();
         if let Some(object) = parts.primary.object.as_ref().filter(|_| parts.is_single_object()) {
             return next_extent(object, offset, hole)?.at.ok_or(Errno::ENXIO);
         }

@@ -79,9 +79,14 @@ impl Fs {
         }
     }
 
-    /// New sessions with the same instance, whose replies have a time to live for a cache.
-    pub(crate) fn open_for_cache(&self, caches: ReplyCaches) -> Result<Fs, Errno> {
-        let sessions = self.sessions().open_for_cache(caches)?;
+    /// New sessions with the same instance, whose replies have a time to live for a cache, and that delay
+    /// [small writes](ClientOptions::delays_writes) or not.
+    pub(crate) fn open_for_cache(
+        &self,
+        caches: ReplyCaches,
+        delays_writes: bool,
+    ) -> Result<Fs, Errno> {
+        let sessions = self.sessions().open_for_cache(caches, delays_writes)?;
         Ok(Fs {
             requester: Requester {
                 attachment: Arc::new(Attachment::new(sessions, true)),

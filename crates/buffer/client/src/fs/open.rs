@@ -38,11 +38,11 @@ impl Fs {
         exclusive: bool,
         open: OpenMode,
     ) -> Result<Opened, Errno> {
-        let mode = mode.into();
+        let create_mode = mode.into();
         let handle = self.sessions().new_handle();
         let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| {
-            let name = name.to_vec();
+            let (name, mode) = (name.to_vec(), create_mode);
             NameRequest::Create { parent, name, mode, exclusive, handle, open }
         };
         let reservations = &self.requester.attachment.reservations;
@@ -50,7 +50,9 @@ impl Fs {
         let node = parent.metadata_node();
         let mut creates = 1;
         loop {
-            let (result, ttl) = self.send_open(node, handle, open, request, space.take())?;
+            // The file may have delayed writes, which a truncation must not overtake.
+            let mode = (open, self.sessions().pending_writes.is_empty());
+            let (result, ttl) = self.send_open(node, handle, mode, request, space.take())?;
             let received = Instant::now();
             let opened = match result {
                 NameResult::Found(opened) => {
@@ -88,7 +90,7 @@ impl Fs {
         let (mode, handle) = (mode.into(), self.sessions().new_handle());
         let open = self.with_descriptor(parent.metadata_node(), open)?;
         let request = |open| NameRequest::CreateUnnamed { parent, mode, linkable, handle, open };
-        match self.send_open(parent.metadata_node(), handle, open, request, None)? {
+        match self.send_open(parent.metadata_node(), handle, (open, true), request, None)? {
             (NameResult::Found(opened), _) => self.complete_opened(opened),
             (NameResult::Referral(_), _) => Err(Errno::EPROTO),
         }
@@ -118,7 +120,7 @@ impl Fs {
     ) -> Result<Opened, Errno> {
         let open = self.with_descriptor(ino.metadata_node(), open)?;
         let request = |open| FileRequest::Open { ino, handle, open };
-        match self.send_open(ino.metadata_node(), handle, open, request, None)? {
+        match self.send_open(ino.metadata_node(), handle, (open, true), request, None)? {
             (NameResult::Found(opened), _) => Ok(opened),
             (NameResult::Referral(_), _) => Err(Errno::EPROTO),
         }
@@ -174,16 +176,21 @@ impl Fs {
     }
 
     /// Sends `node` the request that opens a file in `mode`, and that for the space of the file, if it is
-    /// likely to be created. Returns the result of the first, with the time to live of the reply.
+    /// likely to be created. `may_truncate`: the request may truncate the file, if `mode` says so. Returns the
+    /// result of the first, with the time to live of the reply.
     fn send_open<R: Into<Request>>(
         &self,
         node: NodeIndex,
         handle: HandleId,
-        mode: OpenMode,
+        (mode, may_truncate): (OpenMode, bool),
         request: impl Fn(OpenMode) -> R,
         space: Option<SpaceRequest>,
     ) -> Result<(NameResult<Opened>, Duration), Errno> {
-        let (sent, boot_ids) = self.mode_to_send(mode);
+        let (sent, boot_ids) = if may_truncate {
+            self.mode_to_send(mode)
+        } else {
+            (OpenMode { truncate: false, ..mode }, None)
+        };
         let request = request(sent).into();
         let (reply, early) = self.requester.exchange_and_reserve(node, request, space);
         let reply = reply?;

@@ -260,11 +260,12 @@ impl MountedFs {
         });
     }
 
+    /// Writes for the kernel. `open_flags` are those of `open` and of the write itself.
     pub fn do_write(
         &self,
         request: &Request,
         handle: FileHandle,
-        (offset, append): (u64, bool),
+        (offset, open_flags): (u64, i32),
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u32, Errno> {
@@ -280,15 +281,25 @@ impl MountedFs {
         }
         let (file, mapped) = (&open.file, &open.shared.mapped);
         let from_cache = flags.contains(WriteFlags::CACHE);
+        let at_once = open_flags & (libc::O_DSYNC | libc::O_DIRECT) != 0;
         let written = if from_cache {
-            mapped.write_pages(offset, data, |data| file.write_at(data, offset))?
-        } else if append {
+            // Nobody can be told of an error after this.
+            mapped.write_pages(offset, data, |data| file.write_through(data, offset))?
+        } else if open_flags & libc::O_APPEND != 0 {
             file.append(data)? // the kernel writes back nothing beyond the end
         } else {
             let read = |map: &File, into: &mut [u8]| map.read_at(into, offset);
-            mapped.write(offset, data, read, || file.write_at(data, offset))?
+            let write = || match at_once {
+                true => file.write_through(data, offset),
+                false => file.write_at(data, offset),
+            };
+            mapped.write(offset, data, read, write)?
         };
         assert!(written <= data.len());
+        // The kernel does not sync after a write that bypasses its cache, as all writes to mounts do.
+        if open_flags & libc::O_DSYNC != 0 {
+            self.do_fsync(handle, open_flags & libc::O_SYNC != libc::O_SYNC)?;
+        }
         if open.shared.was_read.load(Ordering::Relaxed) {
             open.shared.was_read.store(false, Ordering::Relaxed);
         }

@@ -40,14 +40,15 @@ impl MountedFs {
         }
     }
 
-    /// A process closes a file, which releases all its `fcntl` locks on it. Then the kernel is told of
-    /// changes by mapped memory.
+    /// A process closes a file, which reports errors of delayed writes, and releases all its `fcntl` locks on
+    /// it. Then the kernel is told of changes by mapped memory.
     pub fn do_flush(&self, handle: FileHandle, owner: u64) -> Result<(), Errno> {
         let open = self.open_file(handle)?;
+        let written = open.file.check_writes();
         if open.object_has_changed() {
             self.kernel_cache.entries.invalidate_attributes(open.file.ino());
         }
         let owner = LockOwner::Fcntl(owner);
-        open.file.unlock_for(owner, 0, MAX_LOCK_OFFSET)
+        open.file.unlock_for(owner, 0, MAX_LOCK_OFFSET).and(written)
     }
 }

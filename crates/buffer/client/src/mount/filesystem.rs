@@ -194,12 +194,10 @@ operations! {
         flags: WriteFlags, open_flags: i32, reply: ReplyWrite
     ) {
         self.counters.written.add(data.len() as u64);
-        // `fcntl` can change it at any time.
-        let append = open_flags & libc::O_APPEND != 0;
-        written(reply, self.do_write(request, handle, (offset, append), data, flags));
+        // `fcntl` can change the flags at any time.
+        written(reply, self.do_write(request, handle, (offset, open_flags), data, flags));
     }
 
-    // No written data are buffered here.
     fn flush(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, owner: LockOwner,
         reply: ReplyEmpty

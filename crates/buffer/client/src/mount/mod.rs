@@ -4,7 +4,11 @@
 //! that the daemon recalls before another client (a mount, or an [`Fs`]) changes anything, or, with
 //! kernels before Linux 6.16 and on instances of several nodes, only while this mount is the only client.
 //! This process caches attributes of directories and listings under the same lease.
-//! File contents are cached in the page cache of the data object only. Where kernel and permissions allow
+//! Small sequential writes to files whose data object the kernel does not access directly are reported before
+//! the storage node has them, under a write lease of the library (`file/delayed_writes`). The kernel's own
+//! write-back cache is not used: Linux refuses passthrough with it, it would make this kernel's lengths and
+//! times count instead of the storage node's, and it reports a lack of space only after the write.
+//! Other file contents are cached in the page cache of the data object only. Where kernel and permissions allow
 //! it (`FUSE_PASSTHROUGH`, root), a file open for reading is read directly from its data object, and
 //! memory maps of any file map the object. Writes always pass through this process, because it
 //! enforces the capacity of the instance.
@@ -185,7 +189,8 @@ pub fn mount(fs: Fs, path: &Path, options: &MountOptions) -> Result<Mount, Mount
     } else {
         ReplyCaches::Single
     };
-    let own = fs.open_for_cache(caches).map_err(|errno| failed(errno.into()))?;
+    let own =
+        fs.open_for_cache(caches, !options.synchronous).map_err(|errno| failed(errno.into()))?;
     drop(fs);
     let counters = Arc::new(Counters::new(OPERATIONS));
     let negative_lookups = Arc::new(NegativeLookups::default());

@@ -74,7 +74,8 @@ pub struct ClientOptions {
     pub read_ahead_bytes: u64,
     /// Report small sequential writes before they are carried out, if no other client has the file open;
     /// a program must sync or [flush](crate::File::flush) a file to learn of their errors. Takes a thread for
-    /// each of up to 16 files that are written so.
+    /// each of up to 64 files that are written so, and up to 2 MiB of memory for each. A mount does, whatever this
+    /// says, unless it is [synchronous](crate::MountOptions::synchronous).
     pub delays_writes: bool,
     /// Time after which a daemon may have ended a session that it has not heard of: at most that of
     /// the daemons.

@@ -7,9 +7,11 @@
 //! contact to node 0 only continues after its session has expired. A client that node 0 then takes
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
+mod affected_files;
 mod cache_recalls;
 mod delegation;
 mod event_watch;
+mod exchange;
 mod pending_writes;
 
 pub use delegation::{Delegation, Reported};
@@ -175,10 +177,15 @@ impl Sessions {
     }
 
     /// Opens new sessions with the same instance, for a cache.
-    pub fn open_for_cache(&self, caches: ReplyCaches) -> Result<Sessions, Errno> {
+    pub fn open_for_cache(
+        &self,
+        caches: ReplyCaches,
+        delays_writes: bool,
+    ) -> Result<Sessions, Errno> {
         let addresses = self.nodes.iter().map(|node| node.address.clone());
         let nodes = NodeAddresses(addresses.collect());
-        Sessions::open(&nodes, self.instance, self.options.clone(), caches)
+        let options = ClientOptions { delays_writes, ..self.options.clone() };
+        Sessions::open(&nodes, self.instance, options, caches)
     }
 
     /// The instance.
@@ -292,56 +299,6 @@ impl Sessions {
         self.open_sessions().for_each(Session::try_fence_writes);
     }
 
-    /// Sends a request to `node`. A refusal is a reply, too, with a time to live.
-    pub fn exchange(
-        &self,
-        node: NodeIndex,
-        caller: Option<&Credentials>,
-        request: Request,
-    ) -> Result<SessionReply, Errno> {
-        self.exchange_by(node, |session| session.exchange(caller, request))
-    }
-
-    /// As [`exchange`](Sessions::exchange), and sends a second request [behind it](Session::exchange_and_send).
-    /// Its reply must be received.
-    pub fn exchange_and_send(
-        &self,
-        node: NodeIndex,
-        caller: Option<&Credentials>,
-        first: Request,
-        second: Request,
-    ) -> (Result<SessionReply, Errno>, Option<PendingCall>) {
-        let mut pending = None;
-        let reply = self.exchange_by(node, |session| {
-            let (reply, second) = session.exchange_and_send(caller, first, second);
-            pending = second;
-            reply
-        });
-        (reply, pending)
-    }
-
-    fn exchange_by(
-        &self,
-        node: NodeIndex,
-        exchange: impl FnOnce(&Session) -> Result<SessionReply, Errno>,
-    ) -> Result<SessionReply, Errno> {
-        self.finish_pending();
-        self.send_heartbeat_if_due(node);
-        let recalls = self.cache_recalls.count();
-        let sent_at = self.options.system.now();
-        let mut reply = exchange(self.session(node)?)?;
-        reply.ttl = self.limit_ttl(node, reply.ttl, recalls);
-        self.cache_directory_of(&reply, sent_at);
-        self.note_delegation(&reply, sent_at, recalls);
-        Ok(reply)
-    }
-
-    /// Waits until all is done that programs take to be done, before a request that may depend on it.
-    fn finish_pending(&self) {
-        self.pending_writes.finish();
-        self.delegation.finish();
-    }
-
     /// Before a request to `node`: keeps the session with node 0 alive, and its grant up to date.
     fn send_heartbeat_if_due(&self, node: NodeIndex) {
         if node == NODE_0 {
@@ -398,7 +355,12 @@ impl Sessions {
         requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
-        self.finish_pending();
+        let mut requests = requests.into_iter().peekable();
+        if requests.peek().is_none() {
+            return;
+        }
+        self.pending_writes.finish();
+        self.delegation.finish();
         let recalls = self.cache_recalls.count();
         let mut in_flight = VecDeque::new();
         let mut receive = |(node, sent): (NodeIndex, Result<(&Session, PendingCall), Errno>)| {

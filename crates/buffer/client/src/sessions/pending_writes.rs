@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of files whose writes are delayed at the same time. Each takes a thread and two
 /// queues.
-const MAX_SENDERS: u32 = 16;
+const MAX_SENDERS: u32 = 64;
 /// Maximum number of files whose failures are known one by one.
 const MAX_FAILED: usize = 1024;
 
@@ -38,6 +38,17 @@ struct Failures {
     files: BTreeMap<Ino, (u64, Errno)>,
     /// The greatest number of a failure of which the file is forgotten. It may have been any.
     forgotten: u64,
+}
+
+impl Failures {
+    /// The last failure of a write to a file, if its number is above `known`.
+    fn check(&self, ino: Ino, known: u64) -> Result<(), Errno> {
+        match self.files.get(&ino) {
+            Some((number, errno)) if *number > known => Err(*errno),
+            _ if self.forgotten > known => Err(Errno::EIO),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl PendingWrites {
@@ -80,6 +91,18 @@ impl PendingWrites {
         }
     }
 
+    /// As [`finish`](PendingWrites::finish), of the writes to one file.
+    pub fn finish_file(&self, ino: Ino) {
+        if self.is_empty() {
+            return;
+        }
+        let of_file = |writes: &&Arc<DelayedWrites>| writes.ino() == ino;
+        let files: Vec<_> = self.files.lock().iter().filter(of_file).cloned().collect();
+        for file in files {
+            file.finish();
+        }
+    }
+
     /// As [`finish`](PendingWrites::finish), but not longer than `timeout`.
     pub fn finish_within(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
@@ -88,12 +111,14 @@ impl PendingWrites {
         }
     }
 
+    /// Whether no file has delayed writes that this thread waits for: one that sends them waits for none.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0 || IS_SENDER.get()
+    }
+
     /// The files with delayed writes; none for the threads that send them.
-    fn files(&self) -> Vec<Arc<DelayedWrites>> {
-        if self.count.load(Ordering::SeqCst) == 0 || IS_SENDER.get() {
-            return Vec::new();
-        }
-        self.files.lock().clone()
+    pub fn files(&self) -> Vec<Arc<DelayedWrites>> {
+        if self.is_empty() { Vec::new() } else { self.files.lock().clone() }
     }
 
     /// A delayed write to a file failed.
@@ -123,11 +148,13 @@ impl PendingWrites {
         }
         let failures = self.failures.lock();
         let before = known.swap(self.failures(), Ordering::AcqRel);
-        match failures.files.get(&ino) {
-            Some((number, errno)) if *number > before => Err(*errno),
-            _ if failures.forgotten > before => Err(Errno::EIO),
-            _ => Ok(()),
-        }
+        failures.check(ino, before)
+    }
+
+    /// As [`report_failure`](PendingWrites::report_failure), but the open file does not know of it after this.
+    pub fn check_failure(&self, ino: Ino, known: &AtomicU64) -> Result<(), Errno> {
+        let known = known.load(Ordering::Acquire);
+        if known == self.failures() { Ok(()) } else { self.failures.lock().check(ino, known) }
     }
 }
 
@@ -142,7 +169,9 @@ mod tests {
         pending.record_failure(Ino(2), Errno::ENOSPC);
         let later = AtomicU64::new(pending.failures());
         for known in [&one, &two] {
+            assert_eq!(pending.check_failure(Ino(2), known), Err(Errno::ENOSPC));
             assert_eq!(pending.report_failure(Ino(2), known), Err(Errno::ENOSPC));
+            assert_eq!(pending.check_failure(Ino(2), known), Ok(()));
             assert_eq!(pending.report_failure(Ino(2), known), Ok(()));
         }
         assert_eq!(pending.report_failure(Ino(3), &other), Ok(()));

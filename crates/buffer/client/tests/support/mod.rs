@@ -12,6 +12,7 @@ use forebay_protocol::InstanceId;
 use forebay_protocol::message::{InstanceSpec, OpenMode};
 use forebay_protocol::placement::Placement;
 use forebay_store::daemon::{self, Daemon};
+use network_pool::NetworkPool;
 use rustix::mount::UnmountFlags;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -189,22 +190,42 @@ pub fn on_all_with(options: &MountOptions, check: impl Fn(&Path)) {
     let local = Temporary::new();
     let single = Mounted::with_options(1, 1 << 28, options);
     let striped = Mounted::with_options(3, 1 << 28, options);
+    // Its small writes are delayed.
+    let elsewhere = NetworkPool::with_capacity(1, 1 << 28);
+    let remote_path = local.dir("mnt");
+    let remote = mount(elsewhere.client(), &remote_path, options).unwrap();
     let places = [
-        ("a local directory", &local.0),
+        ("a local directory", &local.dir("dir")),
         ("one node", &single.path),
         ("three nodes", &striped.path),
+        ("one node on another host", &remote_path),
     ];
     for (place, dir) in places {
         eprintln!("on {place}");
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
         check(dir);
     }
+    remote.unmount().unwrap();
 }
 
 /// Waits until the client that made the mount has ended, so that the kernel caches attributes also for an
 /// instance of several nodes.
 pub fn wait_until_attributes_are_cached() {
     std::thread::sleep(std::time::Duration::from_secs(2));
+}
+
+/// Waits until `count` is `expected`: a request is counted a moment after its reply. It never is more.
+pub fn await_count(count: impl Fn() -> u64, expected: u64, what: &str) {
+    let start = std::time::Instant::now();
+    loop {
+        let counted = count();
+        if counted == expected {
+            return;
+        }
+        let is_late = start.elapsed() > std::time::Duration::from_secs(10);
+        assert!(counted < expected && !is_late, "{what}: {counted} instead of {expected}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 /// Runs a shell script in `dir`; it must succeed.

@@ -18,14 +18,15 @@ mod sender;
 
 use super::File;
 use forebay_protocol::message::WRITE_LEASE_RECALL_NS;
-use forebay_protocol::{Errno, HandleId, LeaseId};
+use forebay_protocol::{Errno, HandleId, Ino, LeaseId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Adjacent small writes after which they are delayed.
-const MIN_SEQUENTIAL: u32 = 4;
+/// Adjacent small writes after which they are delayed. The lease and the thread cost a file that is closed
+/// soon as much as two or three writes.
+const MIN_SEQUENTIAL: u32 = 16;
 /// Longest write that is delayed, in bytes: larger ones use the network well.
 const MAX_WRITE: usize = 256 << 10;
 /// Most bytes in the queue of a file; as many may be on their way.
@@ -84,6 +85,7 @@ impl State {
 /// The delayed writes of an open file.
 #[derive(Debug)]
 pub struct DelayedWrites {
+    ino: Ino,
     handle: HandleId,
     state: Mutex<State>,
     changed: Condvar,
@@ -91,8 +93,13 @@ pub struct DelayedWrites {
 
 impl DelayedWrites {
     /// For a file that is open for writing.
-    pub fn new(handle: HandleId) -> Arc<DelayedWrites> {
-        Arc::new(DelayedWrites { handle, state: Mutex::default(), changed: Condvar::new() })
+    pub fn new(ino: Ino, handle: HandleId) -> Arc<DelayedWrites> {
+        Arc::new(DelayedWrites { ino, handle, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// The inode of the file.
+    pub fn ino(&self) -> Ino {
+        self.ino
     }
 
     /// The handle of the file.
@@ -105,7 +112,7 @@ impl DelayedWrites {
         if !self.is_sequential(data.len(), offset) {
             return false;
         }
-        if !self.is_leased(file) || !reserve(file, data.len(), offset) {
+        if !self.is_leased(file) || !self.has_sender(file) || !reserve(file, data.len(), offset) {
             return false;
         }
         let mut state = self.state.lock();
@@ -137,6 +144,7 @@ impl DelayedWrites {
         data: &[u8],
         offset: u64,
     ) -> bool {
+        // It ends when it has been idle.
         if !state.is_sender_running && !sender::start(self, state, &file.parts) {
             return false;
         }
@@ -152,6 +160,12 @@ impl DelayedWrites {
         state.delayed += data.len() as u64;
         assert!(state.queue.len() <= MAX_QUEUE && state.is_pending());
         true
+    }
+
+    /// Whether there is a thread that sends the queue, which is started if necessary.
+    fn has_sender(self: &Arc<DelayedWrites>, file: &File) -> bool {
+        let mut state = self.state.lock();
+        state.is_sender_running || sender::start(self, &mut state, &file.parts)
     }
 
     /// Whether there is a lease, which is requested or confirmed if necessary.
@@ -274,7 +288,7 @@ mod tests {
 
     /// Delayed writes under a lease that was confirmed at `confirmed_at`.
     fn leased(confirmed_at: Instant, pending: &[u8]) -> Arc<DelayedWrites> {
-        let writes = DelayedWrites::new(HandleId(1));
+        let writes = DelayedWrites::new(Ino(2), HandleId(1));
         writes.leased(LeaseId(1), confirmed_at);
         let mut state = writes.state.lock();
         state.queue.extend_from_slice(pending);
