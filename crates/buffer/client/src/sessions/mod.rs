@@ -7,6 +7,7 @@
 //! contact to node 0 only continues after its session has expired. A client that node 0 then takes
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
+mod batches;
 mod cache_recalls;
 mod delegation;
 mod event_watch;

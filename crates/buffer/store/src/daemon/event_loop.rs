@@ -212,7 +212,7 @@ impl EventLoop {
                     return Err(io::Error::other(format!("thread {name} panicked")));
                 }
                 LoopEvent::Reply { conn, seq, reply } => {
-                    self.reply(conn, seq, &reply, None, false);
+                    self.reply(conn, seq, reply, None, false);
                 }
                 LoopEvent::CredentialVerified { conn, outcome } => {
                     self.finish_handshake(conn, outcome);

@@ -7,7 +7,8 @@ use crate::objects::Objects;
 use crate::volume::{PendingCall, Resolved, changes};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
-    FileRequest, NameRequest, PROBE_SLOT, RECOVERY_SLOT, SessionRequest,
+    BatchRequest, FileRequest, MAX_BATCH_REQUESTS, NameRequest, PROBE_SLOT, RECOVERY_SLOT,
+    SessionRequest, connection_slot, is_batch_slot,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
@@ -32,6 +33,35 @@ impl<O: Objects + Clone> Node<O> {
         }
     }
 
+    /// Carry out each request of a batch as a call of its own.
+    pub(super) fn batch(&mut self, conn: ConnId, call: Call, requests: Vec<BatchRequest>) {
+        let refused = match self.connections.session(conn) {
+            None => Some(Errno::ENOTCONN),
+            Some((_, slot)) if !is_batch_slot(slot) => Some(Errno::EINVAL),
+            Some(_) if requests.is_empty() || requests.len() > MAX_BATCH_REQUESTS => {
+                Some(Errno::EINVAL)
+            }
+            Some(_) => None,
+        };
+        if let Some(errno) = refused {
+            return self.context.reply(conn, call.seq, Reply::Failed(errno));
+        }
+        let mut tags = call.tags.into_iter();
+        for (position, request) in requests.into_iter().enumerate() {
+            let conn = conn.at_position(position);
+            if !request.is_supported() {
+                self.context.reply(conn, call.seq, Reply::Failed(Errno::EOPNOTSUPP));
+                continue;
+            }
+            let tags = match tags.len() {
+                0 => Vec::new(), // the client is trusted
+                _ => tags.by_ref().take(request.inodes().len()).collect(),
+            };
+            let caller = call.caller.clone();
+            self.call(conn, Call { seq: call.seq, caller, tags, request: request.into() });
+        }
+    }
+
     fn dispatch(&mut self, conn: ConnId, mut call: Call) -> Handled<O> {
         self.check_inodes(conn, &mut call)?;
         match call.request {
@@ -48,6 +78,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Delegated(_) => self.call_of_session(conn, call),
+            // Its requests are carried out one by one.
+            Request::Batch(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -64,13 +96,13 @@ impl<O: Objects + Clone> Node<O> {
     /// Carry out a call of a session: now, or when it is not blocked any more.
     fn call_of_session(&mut self, conn: ConnId, call: Call) -> Handled<O> {
         let connection = self.connections.get(conn)?;
-        let (id, slot) = connection.session.ok_or(Errno::ENOTCONN)?;
+        let (id, slot) = self.connections.session(conn).ok_or(Errno::ENOTCONN)?;
         if slot != RECOVERY_SLOT {
             self.context.sessions.has_returned(id);
         }
         let now_ns = self.context.now.steady_ns;
         let session = self.context.sessions.get_mut(id)?;
-        if slot < PROBE_SLOT {
+        if connection_slot(slot) < PROBE_SLOT {
             session.last_call_ns = now_ns;
         }
         let Some(instance) = session.state.instance else {
@@ -120,7 +152,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Peer(_) => None,
+            | Request::Peer(_)
+            | Request::Batch(_) => None,
         };
         let request = target.as_ref().unwrap_or(&call.request);
         if volume.is_striped() && volume.blocks(&origin, completed.is_some(), request) {
@@ -245,7 +278,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Peer(_) => return true,
+            | Request::Peer(_)
+            | Request::Batch(_) => return true,
         };
         let dir = match request {
             NameRequest::Lookup { parent, .. }

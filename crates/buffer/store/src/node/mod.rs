@@ -242,7 +242,13 @@ impl<O: Objects + Clone> Node<O> {
         let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Connected(conn, peer) => self.connections.insert(conn, peer),
-            Input::Call(conn, call) => self.call(conn, call),
+            Input::Call(conn, mut call) => match &mut call.request {
+                Request::Batch(requests) => {
+                    let requests = std::mem::take(requests);
+                    self.batch(conn, call, requests);
+                }
+                _ => self.call(conn, call),
+            },
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::LogSynced(sequence) => self.log_synced(sequence),
             Input::ObjectDurable(object) => {
