@@ -95,7 +95,7 @@ pub struct ObjectSync {
 pub enum Input {
     /// A connection was accepted, and its far end authenticated.
     Connected(ConnId, PeerIdentity),
-    /// A call arrived.
+    /// A call arrived, or it is the turn of one request of a batch.
     Call(ConnId, Call),
     /// A connection was closed.
     Disconnected(ConnId),

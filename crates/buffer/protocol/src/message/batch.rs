@@ -56,20 +56,30 @@ impl From<BatchRequest> for Request {
     }
 }
 
-impl BatchRequest {
+impl Request {
     /// Whether daemons carry it out as part of a batch: its reply is short and passes no descriptor.
-    pub fn is_supported(&self) -> bool {
+    pub fn is_batched(&self) -> bool {
         match self {
-            BatchRequest::Name(request) => request.is_batched(),
-            BatchRequest::Inode(request) => request.is_batched(),
-            BatchRequest::Path(request) => match &request.operation {
+            Request::Name(request) => request.is_batched(),
+            Request::Inode(request) => request.is_batched(),
+            Request::Path(request) => match &request.operation {
                 PathOperation::Name(request) => request.is_batched(),
                 PathOperation::Inode(request) => request.is_batched(),
                 PathOperation::File(_) => false,
             },
+            Request::Session(_)
+            | Request::Admin(_)
+            | Request::File(_)
+            | Request::Lock(_)
+            | Request::Data(_)
+            | Request::Peer(_)
+            | Request::Delegated(_)
+            | Request::Batch(_) => false,
         }
     }
+}
 
+impl BatchRequest {
     /// Whether it changes names or attributes.
     pub fn is_change(&self) -> bool {
         match self {

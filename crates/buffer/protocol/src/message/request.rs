@@ -63,8 +63,8 @@ pub enum Request {
     /// A change that the client has reported to a program as made.
     Delegated(Box<Delegated>),
     /// At most [`MAX_BATCH_REQUESTS`] independent requests, on one of the [`BATCH_SLOTS`]. Answered by
-    /// [`Reply::Batch`]; by `EINVAL` if it is empty, too long, or came on another slot. A request that is not
-    /// [supported](BatchRequest::is_supported) in a batch fails with `EOPNOTSUPP`.
+    /// [`Reply::Batch`]; by `EINVAL` if it is empty, too long, or came on another slot. A request that does
+    /// [not belong in a batch](Request::is_batched) fails with `EOPNOTSUPP`.
     Batch(Vec<BatchRequest>),
 }
 

@@ -64,6 +64,7 @@ impl EventLoop {
     /// Remove a connection from the event loop.
     pub(super) fn close_connection(&mut self, id: ConnId) {
         self.delayed.remove(id);
+        self.batches.remove(id);
         if self.connections.close(id) {
             self.step(Input::Disconnected(id));
         }
@@ -171,7 +172,23 @@ impl EventLoop {
         if let Some(delay) = self.delay_of(id, &call) {
             return self.delayed.insert(id, call, Instant::now() + delay);
         }
-        self.step(Input::Call(id, call));
+        self.begin_call(id, call);
+    }
+
+    /// Carry out a call, or have the requests of a batch carried out by turns.
+    fn begin_call(&mut self, conn: ConnId, call: Call) {
+        if !matches!(call.request, Request::Batch(_)) {
+            return self.step(Input::Call(conn, call));
+        }
+        let seq = call.seq;
+        match self.node.divide_batch(conn, call) {
+            Ok(calls) => self.batches.push(calls),
+            Err(errno) => {
+                let (reply, descriptor) = (Reply::Failed(errno), None);
+                let effect = Effect::Reply { conn, seq, reply, descriptor, cacheable: false };
+                self.effects.push(effect);
+            }
+        }
     }
 
     /// The delay of a call whose user exceeds a rate.
@@ -189,7 +206,7 @@ impl EventLoop {
     /// Carry out the calls whose delay is over.
     pub(super) fn resume_delayed_calls(&mut self) {
         while let Some((id, call)) = self.delayed.take_due(Instant::now()) {
-            self.step(Input::Call(id, call));
+            self.begin_call(id, call);
         }
     }
 

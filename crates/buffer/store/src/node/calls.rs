@@ -33,36 +33,41 @@ impl<O: Objects + Clone> Node<O> {
         }
     }
 
-    /// Carry out each request of a batch as a call of its own.
-    pub(super) fn batch(&mut self, conn: ConnId, call: Call, requests: Vec<BatchRequest>) {
-        let refused = match self.connections.session(conn) {
-            None => Some(Errno::ENOTCONN),
-            Some((_, slot)) if !is_batch_slot(slot) => Some(Errno::EINVAL),
-            Some(_) if requests.is_empty() || requests.len() > MAX_BATCH_REQUESTS => {
-                Some(Errno::EINVAL)
-            }
-            Some(_) => None,
+    /// The calls of the requests of a batch, each of which has a reply of its own. `EINVAL`: it is no valid
+    /// batch.
+    pub fn divide_batch(&self, conn: ConnId, batch: Call) -> Result<Vec<(ConnId, Call)>, Errno> {
+        let (_, slot) = self.connections.session(conn).ok_or(Errno::ENOTCONN)?;
+        let Call { seq, caller, tags, request: Request::Batch(requests) } = batch else {
+            return Err(Errno::EINVAL);
         };
-        if let Some(errno) = refused {
-            return self.context.reply(conn, call.seq, Reply::Failed(errno));
+        if !is_batch_slot(slot) || !(1..=MAX_BATCH_REQUESTS).contains(&requests.len()) {
+            return Err(Errno::EINVAL);
         }
-        let mut tags = call.tags.into_iter();
-        for (position, request) in requests.into_iter().enumerate() {
-            let conn = conn.at_position(position);
-            if !request.is_supported() {
-                self.context.reply(conn, call.seq, Reply::Failed(Errno::EOPNOTSUPP));
-                continue;
-            }
+        let mut tags = tags.into_iter();
+        let call = |(position, request): (usize, BatchRequest)| {
             let tags = match tags.len() {
                 0 => Vec::new(), // the client is trusted
                 _ => tags.by_ref().take(request.inodes().len()).collect(),
             };
-            let caller = call.caller.clone();
-            self.call(conn, Call { seq: call.seq, caller, tags, request: request.into() });
+            let caller = caller.clone();
+            (conn.at_position(position), Call { seq, caller, tags, request: request.into() })
+        };
+        Ok(requests.into_iter().enumerate().map(call).collect())
+    }
+
+    /// Carry out all requests of a batch.
+    pub(super) fn batch(&mut self, conn: ConnId, batch: Call) {
+        let seq = batch.seq;
+        match self.divide_batch(conn, batch) {
+            Ok(calls) => calls.into_iter().for_each(|(conn, call)| self.call(conn, call)),
+            Err(errno) => self.context.reply(conn, seq, Reply::Failed(errno)),
         }
     }
 
     fn dispatch(&mut self, conn: ConnId, mut call: Call) -> Handled<O> {
+        if conn.position().is_some() && !call.request.is_batched() {
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.check_inodes(conn, &mut call)?;
         match call.request {
             Request::Session(SessionRequest::Attach(attach)) => {

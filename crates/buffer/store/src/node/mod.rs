@@ -242,11 +242,8 @@ impl<O: Objects + Clone> Node<O> {
         let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Connected(conn, peer) => self.connections.insert(conn, peer),
-            Input::Call(conn, mut call) => match &mut call.request {
-                Request::Batch(requests) => {
-                    let requests = std::mem::take(requests);
-                    self.batch(conn, call, requests);
-                }
+            Input::Call(conn, call) => match &call.request {
+                Request::Batch(_) => self.batch(conn, call),
                 _ => self.call(conn, call),
             },
             Input::Disconnected(conn) => self.disconnected(conn),

@@ -465,14 +465,12 @@ const BATCH: u64 = 3;
 /// A call as one request of a batch, if it may be in one.
 pub fn in_batch(call: Call) -> Call {
     let wanted = match call.request.clone() {
+        request if !request.is_batched() => return call,
         Request::Name(request) => BatchRequest::Name(request),
         Request::Inode(request) => BatchRequest::Inode(request),
         Request::Path(request) => BatchRequest::Path(request),
         _ => return call,
     };
-    if !wanted.is_supported() {
-        return call;
-    }
     let other = BatchRequest::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
     let at = |position| if position == call.seq % BATCH { wanted.clone() } else { other.clone() };
     Call { request: Request::Batch((0..BATCH).map(at).collect()), ..call }
