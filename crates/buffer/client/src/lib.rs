@@ -26,7 +26,7 @@ mod unsynced;
 pub use admin::Admin;
 pub use backoff::{Backoff, Retries};
 pub use file::File;
-pub use fs::{DirPage, Fs, Opened, Space};
+pub use fs::{DirPage, Fs, NewFile, Opened, Results, Space};
 pub use mount::{Mount, MountError, MountOptions, MountReport, mount};
 pub use mounted_instance::{KEY_VARIABLE, MountedInstance};
 pub use session::ClientOptions;

@@ -14,7 +14,7 @@ impl Fs {
         let path = path.as_os_str().as_bytes();
         let get_attr = InodeRequest::GetAttr { ino: Ino::ROOT };
         let operation = |_| Ok(PathOperation::Inode(get_attr.clone()));
-        let (_, reply) = self.requester.exchange_at(path, follow, operation)?;
+        let (_, reply) = self.requester.exchange_at((Ino::ROOT, path), follow, operation)?;
         self.requester.complete(reply.reply.try_into()?)
     }
 
@@ -59,8 +59,8 @@ impl Fs {
     /// Removes a file or link.
     pub fn unlink_path(&self, path: &Path) -> Result<(), Errno> {
         let (parent, name) = split(path)?;
-        let (dir, parent) = (parent.as_os_str().as_bytes(), Ino::ROOT);
-        let unlink = NameRequest::Unlink { parent, name: name.to_vec() };
+        let dir = (Ino::ROOT, parent.as_os_str().as_bytes());
+        let unlink = NameRequest::Unlink { parent: Ino::ROOT, name: name.to_vec() };
         let operation = |_| Ok(PathOperation::Name(unlink.clone()));
         let (_, reply) = self.requester.exchange_at(dir, true, operation)?;
         reply.into_result::<()>()?;
@@ -70,7 +70,7 @@ impl Fs {
 }
 
 /// The parent directory of a path, and the last component.
-fn split(path: &Path) -> Result<(&Path, &[u8]), Errno> {
+pub(crate) fn split(path: &Path) -> Result<(&Path, &[u8]), Errno> {
     let name = path.file_name().ok_or(Errno::EINVAL)?.as_bytes();
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }

@@ -4,6 +4,7 @@ mod access_times;
 mod acls;
 mod attribute_cache;
 mod available_space;
+mod batches;
 mod cache_leases;
 mod connection_limits;
 mod counters;

@@ -6,7 +6,7 @@
 use crate::support;
 use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::message::{ClientHost, OpenMode};
-use forebay_protocol::{Credentials, Ino};
+use forebay_protocol::{Credentials, Errno, Ino};
 use forebay_store::daemon::{self, Daemon, UserRateLimits};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -76,6 +76,28 @@ fn rate_of_requests_holds_in_the_long_run_and_delays_are_counted() {
     let report = daemon.stats().collect_report(Duration::from_secs(10));
     assert!(report.delayed_requests > 0 && report.delayed_requests <= COUNT);
     assert!(report.delay_us > 0);
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn requests_of_batches_count_by_themselves() {
+    const COUNT: u64 = 3 * REQUESTS;
+    let (daemon, _temporary) = pool(Some(REQUESTS), None);
+    as_user(1000, 2000, || {
+        let fs = attach(&daemon);
+        let begun = Instant::now();
+        let names: Vec<String> = (0..COUNT / 2).map(|number| format!("f{number}")).collect();
+        for _ in 0..2 {
+            let found = fs.lookup_many(Ino::ROOT, &names);
+            assert!(found.iter().all(|result| *result == Err(Errno::ENOENT)), "{found:?}");
+        }
+        let least = Duration::from_secs((COUNT - REQUESTS) / REQUESTS);
+        assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+    });
+    let report = daemon.stats().collect_report(Duration::from_secs(10));
+    assert!(report.delayed_requests > 0, "by the rate");
+    let count = |kind: &str| report.requests[kind].latency.count();
+    assert_eq!((count("lookup"), count("batch")), (COUNT, 2));
     daemon.stop().unwrap();
 }
 

@@ -99,7 +99,8 @@ impl Connection {
             | Request::Lock(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => 0,
+            | Request::Delegated(_)
+            | Request::Batch(_) => 0,
         };
         if payload.is_empty() {
             return self.sender.send(&self.out, None);

@@ -125,6 +125,9 @@ impl Errno {
     /// repeat it with [`Credentials::groups`](crate::Credentials::groups). Between client and daemon
     /// only; larger than Linux's largest error number, 4095.
     pub const EGROUPS: Errno = Errno(5001);
+    /// The reply is too long for a [batch](crate::message::BatchReply): send the request by itself. Between
+    /// client and daemon only.
+    pub const EUNBATCHED: Errno = Errno(5002);
 }
 
 macro_rules! errnos {

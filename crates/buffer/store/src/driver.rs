@@ -2,15 +2,37 @@
 
 use crate::objects::ObjectId;
 use forebay_protocol::PeerIdentity;
-use forebay_protocol::message::{OpenMode, SESSION_LEASE_NS};
+use forebay_protocol::message::{MAX_BATCH_REQUESTS, OpenMode, SESSION_LEASE_NS};
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{
     Attr, Call, Errno, HandleId, InodeTag, InstanceId, NodeIndex, Reply, SessionId, Timestamp,
 };
 
-/// A connection, as the driver numbers them. No number is used twice.
+/// A connection, as the driver numbers them, below 2^48; or the call of one request of a batch on it. No
+/// number is used twice. Each has at most one call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
+
+/// Bits of the number of a connection. Above them is one more than the position of a request in a batch.
+const CONNECTION_BITS: u32 = 48;
+
+impl ConnId {
+    /// The request at `position` of a batch on this connection.
+    pub fn at_position(self, position: usize) -> ConnId {
+        assert!(self.position().is_none() && position < MAX_BATCH_REQUESTS);
+        ConnId(self.0 | (position as u64 + 1) << CONNECTION_BITS)
+    }
+
+    /// The position of the request in its batch; `None`: it came by itself.
+    pub fn position(self) -> Option<usize> {
+        (self.0 >> CONNECTION_BITS).checked_sub(1).map(|position| position as usize)
+    }
+
+    /// The connection.
+    pub fn connection(self) -> ConnId {
+        ConnId(self.0 & ((1 << CONNECTION_BITS) - 1))
+    }
+}
 
 /// The time of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +95,7 @@ pub struct ObjectSync {
 pub enum Input {
     /// A connection was accepted, and its far end authenticated.
     Connected(ConnId, PeerIdentity),
-    /// A call arrived.
+    /// A call arrived, or it is the turn of one request of a batch.
     Call(ConnId, Call),
     /// A connection was closed.
     Disconnected(ConnId),

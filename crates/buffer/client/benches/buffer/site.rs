@@ -10,7 +10,7 @@ use forebay_client::{ClientOptions, Fs, MountOptions, NodeAddresses, mount};
 use forebay_net::auth::PoolKey;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::InstanceSpec;
+use forebay_protocol::message::{InstanceSpec, MAX_BATCH_REQUESTS};
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{self, Daemon};
 use rustix::fs::Advice;
@@ -40,8 +40,12 @@ pub enum Place {
     Base,
     /// The library, on the daemon's host.
     Library,
+    /// The library, on the daemon's host, with metadata requests in batches.
+    Batches,
     /// The library, as from another host.
     Tcp,
+    /// As `Tcp`, with metadata requests in batches.
+    TcpBatches,
     /// The mount.
     Mount,
     /// A GlusterFS volume of one brick, mounted.
@@ -63,7 +67,9 @@ impl Place {
         match self {
             Place::Base => "underlying",
             Place::Library => "library",
+            Place::Batches => "batches",
             Place::Tcp => "TCP",
+            Place::TcpBatches => "TCP, batches",
             Place::Mount => "mount",
             Place::Gluster => "GlusterFS",
             Place::Stream => "loopback",
@@ -79,16 +85,24 @@ impl Place {
         matches!(self, Place::Library | Place::LibraryTwo)
     }
 
+    /// Metadata operations that are requested together.
+    pub fn operations_per_batch(self) -> usize {
+        if matches!(self, Place::Batches | Place::TcpBatches) { MAX_BATCH_REQUESTS } else { 1 }
+    }
+
     pub fn nodes(self, dir: &Path) -> NodeAddresses {
         let (tcp, daemons) = match self {
-            Place::Tcp => (true, 0..1),
+            Place::Tcp | Place::TcpBatches => (true, 0..1),
             Place::TcpTwo => (true, 1..3),
             Place::TcpIntegrity => (true, 3..4),
             Place::TcpEncrypted => (true, 4..5),
             Place::LibraryTwo => (false, 1..3),
-            Place::Base | Place::Library | Place::Mount | Place::Gluster | Place::Stream => {
-                (false, 0..1)
-            }
+            Place::Base
+            | Place::Library
+            | Place::Batches
+            | Place::Mount
+            | Place::Gluster
+            | Place::Stream => (false, 0..1),
         };
         let names = DAEMONS.iter().skip(daemons.start).take(daemons.len());
         let address = |name: &&str| {

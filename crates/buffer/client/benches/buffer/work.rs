@@ -2,9 +2,9 @@
 
 use crate::Outcome;
 use crate::site::{INSTANCE, Place, key};
-use forebay_client::{ClientOptions, Fs};
+use forebay_client::{ClientOptions, Fs, Results};
 use forebay_protocol::message::{NewInode, OpenMode};
-use forebay_protocol::{Errno, FileKind, Ino};
+use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Read, Write};
@@ -83,8 +83,10 @@ fn prepare(client: &ClientTask) -> Outcome<Run> {
         Place::Gluster => Some(client.dir.join("gluster")),
         Place::Library
         | Place::LibraryTwo
+        | Place::Batches
         | Place::Stream
         | Place::Tcp
+        | Place::TcpBatches
         | Place::TcpTwo
         | Place::TcpIntegrity
         | Place::TcpEncrypted => None,
@@ -119,29 +121,49 @@ fn prepare(client: &ClientTask) -> Outcome<Run> {
                 Err(Errno::EEXIST) => attached.lookup(Ino::ROOT, directory.as_bytes())?,
                 other => other?,
             };
-            let task = client.task;
+            let (task, per_batch) = (client.task, client.place.operations_per_batch());
             Ok(Box::new(move || {
                 let (Task::Create(count) | Task::Stat(count) | Task::Unlink(count)) = task else {
                     return Ok(());
                 };
-                for name in names(count) {
-                    let name = name.as_bytes();
-                    match task {
-                        Task::Create(_) => {
-                            let new = NewInode::Node(FileKind::File, 0);
-                            attached.make_inode(home.ino, name, new, 0o644)?;
-                        }
-                        Task::Stat(_) => drop(attached.lookup(home.ino, name)?),
-                        Task::Unlink(_) | Task::Write { .. } | Task::Read { .. } => {
-                            attached.unlink(home.ino, name)?;
-                        }
-                    }
+                if per_batch > 1 {
+                    let names: Vec<String> = names(count).collect();
+                    let mut batches = names.chunks(per_batch);
+                    return batches
+                        .try_for_each(|names| act_on_all(&attached, home.ino, task, names));
                 }
-                Ok(())
+                names(count).try_for_each(|name| act_on(&attached, home.ino, task, name.as_bytes()))
             }))
         }
         (Task::Write { .. } | Task::Read { .. }, path) => prepare_data(client, path),
     }
+}
+
+fn act_on(attached: &Fs, home: Ino, task: Task, name: &[u8]) -> Outcome<()> {
+    match task {
+        Task::Create(_) => {
+            let new = NewInode::Node(FileKind::File, 0);
+            attached.make_inode(home, name, new, 0o644)?;
+        }
+        Task::Stat(_) => drop(attached.lookup(home, name)?),
+        Task::Unlink(_) | Task::Write { .. } | Task::Read { .. } => attached.unlink(home, name)?,
+    }
+    Ok(())
+}
+
+fn act_on_all(attached: &Fs, home: Ino, task: Task, names: &[String]) -> Outcome<()> {
+    let results: Vec<Result<(), Errno>> = match task {
+        Task::Create(_) => without_attributes(attached.create_many(home, names, 0o644)),
+        Task::Stat(_) => without_attributes(attached.lookup_many(home, names)),
+        Task::Unlink(_) | Task::Write { .. } | Task::Read { .. } => {
+            attached.unlink_many(home, names)
+        }
+    };
+    Ok(results.into_iter().collect::<Result<(), Errno>>()?)
+}
+
+fn without_attributes(results: Results<Attr>) -> Results<()> {
+    results.into_iter().map(|result| result.map(drop)).collect()
 }
 
 fn attach(client: &ClientTask) -> Outcome<Fs> {

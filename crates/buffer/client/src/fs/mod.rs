@@ -3,11 +3,13 @@
 
 mod directory;
 mod inline_file;
+mod many;
 mod open;
 mod prepare;
 mod truncation;
 
 pub use directory::DirPage;
+pub use many::{NewFile, Results};
 pub use open::Opened;
 pub(crate) use prepare::Preparing;
 

@@ -136,7 +136,7 @@ impl Fs {
     pub(crate) fn open_at(&self, path: &[u8], open: OpenMode) -> Result<Opened, Errno> {
         let handle = self.sessions().new_handle();
         let (sent, boot_ids) = self.mode_to_send(open);
-        let (node, reply) = self.requester.exchange_at(path, true, |node| {
+        let (node, reply) = self.requester.exchange_at((Ino::ROOT, path), true, |node| {
             let open = self.with_descriptor(node, sent)?;
             Ok(PathOperation::File(FileRequest::Open { ino: Ino::ROOT, handle, open }))
         })?;
@@ -157,7 +157,7 @@ impl Fs {
         let mut creates = 1;
         loop {
             let (sent, boot_ids) = self.mode_to_send(open);
-            let (node, reply) = self.requester.exchange_at(dir, true, |node| {
+            let (node, reply) = self.requester.exchange_at((Ino::ROOT, dir), true, |node| {
                 let (parent, name, exclusive) = (Ino::ROOT, name.to_vec(), false);
                 let open = self.with_descriptor(node, sent)?;
                 let create = NameRequest::Create { parent, name, mode, exclusive, handle, open };

@@ -1,10 +1,12 @@
 //! Requests on behalf of a caller.
 
 mod attributes;
+mod batches;
 mod caller;
 mod path;
 
 pub(crate) use attributes::{MAX_QUERIED_NODES, nodes_with_parts};
+pub use batches::PathTask;
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;

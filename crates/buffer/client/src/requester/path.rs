@@ -10,21 +10,21 @@ use forebay_protocol::{Errno, Ino, NodeIndex, Reply};
 /// Maximum number of resolutions of a path that other clients keep changing.
 const MAX_RESOLUTIONS: u32 = 100;
 /// Maximum number of requests of a resolution: a path cannot change nodes more often.
-const MAX_HOPS: u32 = 1 << 16;
+pub(super) const MAX_HOPS: u32 = 1 << 16;
 
 impl Requester {
-    /// Sends the operation on the inode to which `path` leads from the root, with the last request of
-    /// the resolution. `follow`: a symbolic link at the end is followed. `operation` makes the operation
+    /// Sends the operation on the inode to which a path leads from the directory `from`, with the last request
+    /// of the resolution. `follow`: a symbolic link at the end is followed. `operation` makes the operation
     /// for a node. Returns the node and its reply, of which a refusal is one.
     pub fn exchange_at(
         &self,
-        path: &[u8],
+        (from, path): (Ino, &[u8]),
         follow: bool,
         operation: impl Fn(NodeIndex) -> Result<PathOperation, Errno>,
     ) -> Result<(NodeIndex, SessionReply), Errno> {
         let mut resolutions = 1;
         loop {
-            if let Some(replied) = self.resolve_once(path, follow, &operation)? {
+            if let Some(replied) = self.resolve_once((from, path), follow, &operation)? {
                 return Ok(replied);
             }
             if resolutions == MAX_RESOLUTIONS {
@@ -38,11 +38,11 @@ impl Requester {
     /// elsewhere by now.
     fn resolve_once(
         &self,
-        path: &[u8],
+        (from, path): (Ino, &[u8]),
         follow: bool,
         operation: impl Fn(NodeIndex) -> Result<PathOperation, Errno>,
     ) -> Result<Option<(NodeIndex, SessionReply)>, Errno> {
-        let mut path = PathRest { from: Ino::ROOT, names: path.to_vec(), links: 0 };
+        let mut path = PathRest { from, names: path.to_vec(), links: 0 };
         for hop in 0..MAX_HOPS {
             let node = path.from.metadata_node();
             let request = PathRequest { path, follow, operation: operation(node)? };

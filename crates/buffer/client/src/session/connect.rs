@@ -140,7 +140,7 @@ impl Session {
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));
         let reply = connection.call(&call, &[], &mut [])?.reply;
-        let Reply::Attached { token, epoch, placement, boot, .. } = reply else {
+        let Reply::Attached { token, epoch, placement, boot, takes_batches, .. } = reply else {
             let refused = if let Reply::Failed(errno) = reply { errno } else { Errno::EPROTO };
             return Err(io::Error::other(refused));
         };
@@ -153,6 +153,7 @@ impl Session {
         }
         let _ = self.placement.set(placement);
         self.boot_id.store(boot, Ordering::Release);
+        self.takes_batches.store(takes_batches.0, Ordering::Release);
         connection.set_timeout(Some(self.reply_timeout()))?;
         Ok((connection, token, epoch))
     }

@@ -1,5 +1,6 @@
 //! A session with a storage daemon: connections, retransmission, recovery after the daemon restarts.
 
+mod batches;
 mod connect;
 mod data_calls;
 mod data_connections;
@@ -14,6 +15,7 @@ mod reply_caches;
 mod request_kinds;
 mod write_leases;
 
+pub use batches::PendingBatch;
 pub use data_calls::receive_data_reply;
 pub use data_connections::DataConnection;
 pub use inode_tags::InodeTags;
@@ -33,7 +35,8 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    CACHE_LIFETIME_NS, ClientHost, FileRequest, MAX_HOST_NAME, SESSION_LEASE_NS, SessionToken,
+    BATCH_SLOTS, CACHE_LIFETIME_NS, ClientHost, FIRST_BATCH_SLOT, FileRequest, MAX_HOST_NAME,
+    SESSION_LEASE_NS, SessionToken, is_batch_slot,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
@@ -47,7 +50,7 @@ use parking_lot::Mutex;
 use request_kinds::changes_metadata;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use write_leases::WriteLeases;
@@ -58,7 +61,7 @@ pub struct ClientOptions {
     /// Time for which requests are repeated if a daemon does not reply; then they fail with `EIO`.
     pub timeout: Duration,
     /// Connections to each daemon for requests, and so the number of requests in flight. At most
-    /// 60.
+    /// 57. Batches of requests have others.
     pub connections: u32,
     /// The key of the pool, for daemons on other hosts.
     pub key: Option<PoolKey>,
@@ -115,8 +118,8 @@ const CONFLICT_BACKOFF: Backoff =
     Backoff::new(Duration::from_micros(50), Duration::from_millis(50), Duration::MAX);
 /// Timeout of a request whose reply is dispensable.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of connections of a session.
-const MAX_CONNECTIONS: u32 = 60;
+/// Maximum number of connections of a session for single requests.
+const MAX_CONNECTIONS: u32 = FIRST_BATCH_SLOT;
 
 /// The result of a request, or an error: a refusal, or `EPROTO`.
 pub trait CallResult: TryFrom<Reply, Error = Errno> {}
@@ -197,6 +200,10 @@ pub struct Session {
     options: ClientOptions,
     placement: OnceLock<Placement>,
     slots: Pool<Slot>,
+    /// Those that carry batches.
+    batch_slots: Pool<Slot>,
+    /// Whether the daemon took batches at the last handshake.
+    takes_batches: AtomicBool,
     data_connections: Arc<DataConnections>,
     identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
@@ -231,6 +238,8 @@ impl Session {
             expected_node,
             caches,
             slots: Pool::new(options.connections.clamp(1, MAX_CONNECTIONS)),
+            batch_slots: Pool::new(BATCH_SLOTS),
+            takes_batches: AtomicBool::new(false),
             options,
             placement: OnceLock::new(),
             data_connections: Arc::default(),
@@ -347,6 +356,7 @@ impl Session {
                     Some(connection) => connection,
                     None => self.connect(slot.number, slot.seq, false)?,
                 };
+                self.check_batch(&call)?;
                 if !std::mem::take(&mut is_sent) {
                     connection.send(&call, &[])?;
                 }
@@ -373,7 +383,7 @@ impl Session {
             slot.seq += 1;
             call.seq = slot.seq;
         };
-        self.slots.release(slot);
+        self.release(slot);
         if !result.as_ref().is_ok_and(|response| response.reply == Reply::Done) {
             self.unsynced.put_back(pending_sync);
         } else if pending_sync.is_lost(self.boot_id()) {
@@ -391,14 +401,28 @@ impl Session {
 
     /// A connection without a call in flight.
     fn acquire_slot(&self) -> Result<Slot, Errno> {
+        self.acquire_slot_of(&self.slots, Slot::new)
+    }
+
+    fn acquire_slot_of(
+        &self,
+        slots: &Pool<Slot>,
+        create: impl Fn(u32) -> Slot,
+    ) -> Result<Slot, Errno> {
         let acquired = self.wait_while_responding(|interval| {
-            Ok(self.slots.acquire_until(Some(Instant::now() + interval), Slot::new))
+            Ok(slots.acquire_until(Some(Instant::now() + interval), &create))
         });
         acquired.map_err(|_| {
             tracing::error!(address = %self.address,
                 "request timeout: the storage daemon replies to none of the requests before");
             Errno::EIO
         })
+    }
+
+    /// The call in flight on a connection is over.
+    fn release(&self, slot: Slot) {
+        let slots = if is_batch_slot(slot.number) { &self.batch_slots } else { &self.slots };
+        slots.release(slot);
     }
 
     /// Sends a request once, with a short timeout, unless all connections have calls in flight for that
@@ -422,16 +446,22 @@ impl Session {
         response.map(|response| self.with_ttl(response, sent_at))
     }
 
+    /// The response to a call sent at `sent_at`.
+    fn with_ttl(&self, response: Response, sent_at: Instant) -> SessionReply {
+        let reply = self.reply_with_ttl(response.reply, response.cacheable, sent_at);
+        SessionReply { descriptor: response.descriptor, ..reply }
+    }
+
     /// The reply to a call sent at `sent_at`, with its time to live. Its tags are kept, and the attributes
     /// of a directory separated.
-    fn with_ttl(&self, response: Response, sent_at: Instant) -> SessionReply {
-        let ttl = if response.cacheable {
+    fn reply_with_ttl(&self, reply: Reply, cacheable: bool, sent_at: Instant) -> SessionReply {
+        let ttl = if cacheable {
             let passed = self.options.system.now() - sent_at;
             Duration::from_nanos(CACHE_LIFETIME_NS).saturating_sub(passed)
         } else {
             Duration::ZERO
         };
-        let reply = match response.reply {
+        let reply = match reply {
             Reply::Tagged { reply, tags } => {
                 self.tags.insert_all(tags);
                 *reply
@@ -446,6 +476,6 @@ impl Session {
             Reply::WithDirectory { reply, directory } => (*reply, Some(directory)),
             reply => (reply, None),
         };
-        SessionReply { reply, descriptor: response.descriptor, ttl, directory, delegation }
+        SessionReply { reply, descriptor: None, ttl, directory, delegation }
     }
 }

@@ -1,7 +1,7 @@
 //! Properties of requests that decide how a session sends them.
 
 use forebay_protocol::Request;
-use forebay_protocol::message::{FileRequest, PathOperation};
+use forebay_protocol::message::{BatchRequest, FileRequest, PathOperation};
 
 /// Whether a request changes names or attributes.
 pub(super) fn changes_metadata(request: &Request) -> bool {
@@ -18,6 +18,7 @@ pub(super) fn changes_metadata(request: &Request) -> bool {
             }
         },
         Request::Delegated(delegated) => delegated.request.is_change(),
+        Request::Batch(requests) => requests.iter().any(BatchRequest::is_change),
         Request::Session(_)
         | Request::Admin(_)
         | Request::Lock(_)

@@ -57,9 +57,9 @@ fn affected_by(request: &Request) -> Affected {
             | NameRequest::Unlink { .. } => Affected::None,
         },
         Request::File(FileRequest::Open { ino, .. }) => Affected::Inodes(vec![*ino]),
-        Request::File(FileRequest::Sync { handle: None, .. }) | Request::Path(_) => {
-            Affected::Unknown
-        }
+        Request::File(FileRequest::Sync { handle: None, .. })
+        | Request::Path(_)
+        | Request::Batch(_) => Affected::Unknown,
         Request::File(_)
         | Request::Lock(_)
         | Request::Delegated(_)

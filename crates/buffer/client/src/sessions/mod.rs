@@ -8,6 +8,7 @@
 //! for the only one may see the other's changes on other nodes up to a second late.)
 
 mod affected_files;
+mod batches;
 mod cache_recalls;
 mod delegation;
 mod event_watch;

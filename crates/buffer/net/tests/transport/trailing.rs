@@ -1,8 +1,11 @@
 //! Fields at the end of messages that releases before do not know.
 
-use forebay_net::frame::{self, HEADER_BYTES};
-use forebay_protocol::message::{Attach, ClientHost, PROTOCOL_VERSION, SessionRequest, Trailing};
-use forebay_protocol::{Call, Request};
+use forebay_net::frame::{self, Flags, HEADER_BYTES};
+use forebay_protocol::message::{
+    Attach, ClientHost, PROTOCOL_VERSION, SessionRequest, SessionToken, Trailing,
+};
+use forebay_protocol::placement::Placement;
+use forebay_protocol::{Call, Reply, Request, SessionId};
 
 fn attach(delegates: bool) -> Call {
     let attach = Attach {
@@ -38,6 +41,23 @@ fn older_daemon_ignores_a_field_that_it_does_not_know() {
     let mut newer = body(&attach(true));
     newer.push(1);
     assert_eq!(frame::decode::<Call>(&newer).unwrap(), attach(true));
+}
+
+#[test]
+fn daemon_that_does_not_say_so_takes_no_batches() {
+    let attached = |takes_batches| Reply::Attached {
+        token: SessionToken { session: SessionId(7), secret: 9 },
+        boot: 1,
+        epoch: 2,
+        capacity: 3,
+        placement: Placement::single_node(),
+        takes_batches: Trailing(takes_batches),
+    };
+    let mut frame = Vec::new();
+    frame::encode_reply(&mut frame, 1, Flags::default(), &attached(true), 0).unwrap();
+    let sent = frame.split_off(HEADER_BYTES);
+    assert_eq!(frame::decode::<Reply>(&sent).unwrap(), attached(true));
+    assert_eq!(frame::decode::<Reply>(&sent[..sent.len() - 1]).unwrap(), attached(false));
 }
 
 #[test]

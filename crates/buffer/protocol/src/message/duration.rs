@@ -1,6 +1,6 @@
 //! Requests whose replies may take long.
 
-use super::{AdminRequest, FileRequest, NameRequest, PathOperation, Request};
+use super::{AdminRequest, BatchRequest, FileRequest, NameRequest, PathOperation, Request};
 
 impl Request {
     /// Whether the reply may take any time although the daemon works: it waits for a device, for other
@@ -10,11 +10,8 @@ impl Request {
         match self {
             Request::File(request) => request.may_take_long(),
             Request::Name(request) => request.may_take_long(),
-            Request::Path(request) => match &request.operation {
-                PathOperation::Name(request) => request.may_take_long(),
-                PathOperation::File(request) => request.may_take_long(),
-                PathOperation::Inode(_) => false,
-            },
+            Request::Path(request) => request.operation.may_take_long(),
+            Request::Batch(requests) => requests.iter().any(BatchRequest::may_take_long),
             // It reads all data first.
             Request::Admin(request) => matches!(request, AdminRequest::ScrubInstance { .. }),
             Request::Session(_)
@@ -23,6 +20,26 @@ impl Request {
             | Request::Lock(_)
             | Request::Data(_)
             | Request::Peer(_) => false,
+        }
+    }
+}
+
+impl PathOperation {
+    fn may_take_long(&self) -> bool {
+        match self {
+            PathOperation::Name(request) => request.may_take_long(),
+            PathOperation::File(request) => request.may_take_long(),
+            PathOperation::Inode(_) => false,
+        }
+    }
+}
+
+impl BatchRequest {
+    fn may_take_long(&self) -> bool {
+        match self {
+            BatchRequest::Name(request) => request.may_take_long(),
+            BatchRequest::Inode(_) => false,
+            BatchRequest::Path(request) => request.operation.may_take_long(),
         }
     }
 }

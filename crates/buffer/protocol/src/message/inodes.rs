@@ -1,6 +1,6 @@
 //! The inodes that requests and replies name.
 
-use super::{FileRequest, InodeRequest, NameRequest, Reply, Request};
+use super::{BatchRequest, FileRequest, InodeRequest, NameRequest, Reply, Request};
 use crate::ids::Ino;
 
 impl Request {
@@ -15,6 +15,7 @@ impl Request {
             Request::File(FileRequest::Open { ino, .. }) => vec![*ino],
             // The operation is one on the inode to which the path leads.
             Request::Path(request) => vec![request.path.from],
+            Request::Batch(requests) => requests.iter().flat_map(BatchRequest::inodes).collect(),
             Request::Session(_)
             | Request::Admin(_)
             | Request::File(_)
@@ -26,7 +27,7 @@ impl Request {
 }
 
 impl NameRequest {
-    fn inodes(&self) -> Vec<Ino> {
+    pub(super) fn inodes(&self) -> Vec<Ino> {
         match self {
             NameRequest::Lookup { parent, .. }
             | NameRequest::Mknod { parent, .. }
@@ -43,7 +44,7 @@ impl NameRequest {
 }
 
 impl InodeRequest {
-    fn inodes(&self) -> Vec<Ino> {
+    pub(super) fn inodes(&self) -> Vec<Ino> {
         match self {
             InodeRequest::GetAttr { ino }
             | InodeRequest::SetAttr { ino, .. }
@@ -99,6 +100,8 @@ impl Reply {
             | Reply::Leases(_)
             | Reply::Data
             | Reply::Written { .. }
+            // Those of its parts have been tagged.
+            | Reply::Batch(_)
             | Reply::Sessions(_) => Vec::new(),
         }
     }

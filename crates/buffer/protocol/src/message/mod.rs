@@ -3,7 +3,9 @@
 //! A client's attachment to an instance is a *session*. Each of its connections is a *slot* with at
 //! most one request in flight, numbered 1, 2, 3, … by [`Call::seq`]. A daemon stores the reply to the
 //! last change of each slot durably, so that a retransmitted request is answered but not repeated.
+//! Several independent requests can be sent as one call, a [batch](Request::Batch).
 
+mod batch;
 mod delegation;
 mod duration;
 pub(crate) mod file;
@@ -15,6 +17,10 @@ mod reply;
 mod request;
 mod session;
 
+pub use batch::{
+    BATCH_SLOTS, BatchReply, BatchRequest, FIRST_BATCH_SLOT, MAX_BATCH_REQUESTS, MAX_BATCHED_BYTES,
+    batch_position_slot, connection_slot, is_batch_slot,
+};
 pub use delegation::{DELEGATION_RECALL_NS, Delegated, Trailing};
 pub use file::{
     ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DIRECTORY_ENTRY_BYTES, DirEntry, FileKind,

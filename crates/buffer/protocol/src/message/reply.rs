@@ -3,8 +3,8 @@
 #[cfg(doc)]
 use super::NameRequest;
 use super::{
-    Attr, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionInfo, SessionToken,
-    StatFs,
+    Attr, BatchReply, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionInfo,
+    SessionToken, StatFs, Trailing,
 };
 use crate::ids::{Errno, Ino, LeaseId};
 use crate::inode_tag::InodeTag;
@@ -32,6 +32,8 @@ pub enum Reply {
         capacity: u64,
         /// The placement of the instance, without its secret.
         placement: Placement,
+        /// The daemon takes [batches](super::Request::Batch).
+        takes_batches: Trailing<bool>,
     },
     /// All instances.
     Instances(Vec<InstanceUsage>),
@@ -158,6 +160,8 @@ pub enum Reply {
         /// The number of the delegation.
         number: u64,
     },
+    /// The reply to each request of a batch, in their order.
+    Batch(Vec<BatchReply>),
 }
 
 impl Reply {
@@ -249,6 +253,7 @@ results! {
         granted, recalled, recalled_cache
     } => (granted, recalled, recalled_cache);
     Vec<Option<LeaseId>>: Reply::Leases(leases) => leases;
+    Vec<BatchReply>: Reply::Batch(replies) => replies;
     // The bytes written; `None` if data were read.
     Option<u32>: Reply::Data => None, Reply::Written { count, .. } => Some(count);
 }

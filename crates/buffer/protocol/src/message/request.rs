@@ -1,13 +1,14 @@
 //! Requests to a storage daemon, by families.
 
 use super::{
-    Allocate, Attach, CreateMode, Delegated, HostFence, InstanceSpec, NewInode, OnExisting,
-    OpenMode, PathRequest, SetAttr, XattrMode,
+    Allocate, Attach, BatchRequest, CreateMode, Delegated, HostFence, InstanceSpec, NewInode,
+    OnExisting, OpenMode, PathRequest, SetAttr, XattrMode,
 };
 #[cfg(doc)]
 use super::{
-    EVENT_SLOT, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES, MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS,
-    MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS, RECOVERY_SLOT, Reply, WRITE_LEASE_RECALL_NS,
+    BATCH_SLOTS, EVENT_SLOT, MAX_BATCH_REQUESTS, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES,
+    MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS,
+    RECOVERY_SLOT, Reply, WRITE_LEASE_RECALL_NS,
 };
 use crate::credentials::Credentials;
 use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner, SessionId};
@@ -61,6 +62,10 @@ pub enum Request {
     Peer(Box<PeerMessage>),
     /// A change that the client has reported to a program as made.
     Delegated(Box<Delegated>),
+    /// At most [`MAX_BATCH_REQUESTS`] independent requests, on one of the [`BATCH_SLOTS`]. Answered by
+    /// [`Reply::Batch`]; by `EINVAL` if it is empty, too long, or came on another slot. A request that does
+    /// [not belong in a batch](Request::is_batched) fails with `EOPNOTSUPP`.
+    Batch(Vec<BatchRequest>),
 }
 
 macro_rules! families {

@@ -2,8 +2,8 @@
 
 use forebay_protocol::Errno;
 
-/// Memory for a session with the results of its last calls.
-pub const SESSION_BYTES: u64 = 8 << 10;
+/// Memory for a session with the results of its last calls and batches.
+pub const SESSION_BYTES: u64 = 16 << 10;
 
 /// Memory that the metadata of all instances, and all sessions, take, and the budget for it, in bytes.
 ///

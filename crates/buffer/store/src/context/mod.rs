@@ -50,6 +50,7 @@ pub struct Origin {
     /// Number of the call in its slot.
     pub seq: u64,
     pub session: SessionId,
+    /// The slot, or that of the results at its position in a batch.
     pub slot: u32,
     /// Whether descriptors are passed over the connection: the peer is trusted, and on this host.
     pub passes_descriptors: bool,

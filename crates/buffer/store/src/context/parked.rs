@@ -70,7 +70,7 @@ impl Unlocked {
     }
 }
 
-/// All calls that wait. A connection has one call in flight, so there are never more of them than
+/// All calls that wait. A connection has one call or batch in flight, so their number is limited by that of
 /// connections.
 #[derive(Debug, Default)]
 pub struct ParkedCalls {

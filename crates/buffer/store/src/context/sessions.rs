@@ -3,7 +3,9 @@
 use super::Traffic;
 use crate::driver::ConnId;
 use crate::state::{SessionState, SlotResult, SlotUpdate};
-use forebay_protocol::message::{ClientHost, DELEGATION_SLOT, Delegated, NameRequest};
+use forebay_protocol::message::{
+    ClientHost, DELEGATION_SLOT, Delegated, NameRequest, connection_slot,
+};
 use forebay_protocol::{Errno, InstanceId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -92,9 +94,10 @@ impl Session {
         closed
     }
 
-    /// Note the number of a slot's call. `ESTALE`: it comes after a later one.
+    /// Note the number of a slot's call. `ESTALE`: it comes after a later one. The requests of a batch have
+    /// the number of the batch.
     pub fn check_order(&mut self, slot: u32, seq: u64) -> Result<(), Errno> {
-        let (_, last) = self.slots.entry(slot).or_default();
+        let (_, last) = self.slots.entry(connection_slot(slot)).or_default();
         if seq < *last {
             return Err(Errno::ESTALE);
         }

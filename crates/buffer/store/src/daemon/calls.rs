@@ -1,6 +1,6 @@
 //! Connections and calls on their way to the node, and replies on their way back.
 
-use super::charged_use::{ChargedConnection, charged_bytes, is_urgent, read_bytes};
+use super::charged_use::{ChargedConnection, charge_of, is_urgent, read_bytes};
 use super::connection::Incoming;
 use super::counters::RequestKind;
 use super::event_loop::EventLoop;
@@ -64,6 +64,7 @@ impl EventLoop {
     /// Remove a connection from the event loop.
     pub(super) fn close_connection(&mut self, id: ConnId) {
         self.delayed.remove(id);
+        self.batches.remove(id);
         if self.connections.close(id) {
             self.step(Input::Disconnected(id));
         }
@@ -98,11 +99,11 @@ impl EventLoop {
         &mut self,
         id: ConnId,
         seq: u64,
-        reply: &Reply,
+        reply: Reply,
         descriptor: Option<OwnedFd>,
         cacheable: bool,
     ) {
-        if let (Some(rates), Some(bytes)) = (&self.rates, read_bytes(reply))
+        if let (Some(rates), Some(bytes)) = (&self.rates, read_bytes(&reply))
             && let Some(uid) = self.node.charged_user_of_connection(id)
         {
             rates.charge_read(uid, bytes, Instant::now());
@@ -110,7 +111,7 @@ impl EventLoop {
         let queued = self.connections.queue_reply(id, seq, reply, descriptor, cacheable);
         if let Err(error) = queued {
             tracing::error!(%error, "reply too long: connection closed");
-            self.close_connection(id);
+            self.close_connection(id.connection());
         }
     }
 
@@ -171,25 +172,41 @@ impl EventLoop {
         if let Some(delay) = self.delay_of(id, &call) {
             return self.delayed.insert(id, call, Instant::now() + delay);
         }
-        self.step(Input::Call(id, call));
+        self.begin_call(id, call);
+    }
+
+    /// Carry out a call, or have the requests of a batch carried out by turns.
+    fn begin_call(&mut self, conn: ConnId, call: Call) {
+        if !matches!(call.request, Request::Batch(_)) {
+            return self.step(Input::Call(conn, call));
+        }
+        let seq = call.seq;
+        match self.node.divide_batch(conn, call) {
+            Ok(calls) => self.batches.push(calls),
+            Err(errno) => {
+                let (reply, descriptor) = (Reply::Failed(errno), None);
+                let effect = Effect::Reply { conn, seq, reply, descriptor, cacheable: false };
+                self.effects.push(effect);
+            }
+        }
     }
 
     /// The delay of a call whose user exceeds a rate.
     fn delay_of(&self, id: ConnId, call: &Call) -> Option<Duration> {
         let rates = self.rates.as_ref()?;
-        let bytes = charged_bytes(&call.request)?;
+        let (requests, bytes) = charge_of(&call.request)?;
         let uid = self.node.charged_user(id, call)?;
         if is_urgent(&call.request) {
             rates.charge_urgent(uid, Instant::now());
             return None;
         }
-        rates.take(uid, bytes, Instant::now())
+        rates.take(uid, requests, bytes, Instant::now())
     }
 
     /// Carry out the calls whose delay is over.
     pub(super) fn resume_delayed_calls(&mut self) {
         while let Some((id, call)) = self.delayed.take_due(Instant::now()) {
-            self.step(Input::Call(id, call));
+            self.begin_call(id, call);
         }
     }
 
@@ -220,7 +237,8 @@ impl EventLoop {
             | Request::Lock(_)
             | Request::Data(_)
             | Request::Path(_)
-            | Request::Delegated(_) => true,
+            | Request::Delegated(_)
+            | Request::Batch(_) => true,
         }
     }
 

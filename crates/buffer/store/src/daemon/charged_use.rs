@@ -4,7 +4,9 @@ use super::counters::StoreCounters;
 use super::data::Fence;
 use forebay_net::stream::Stream;
 use forebay_net::user_rates::{Rate, UserRates};
-use forebay_protocol::message::{FileRequest, LockRequest, NameRequest, PathOperation};
+use forebay_protocol::message::{
+    BatchRequest, FileRequest, LockRequest, NameRequest, PathOperation,
+};
 use forebay_protocol::{Reply, Request};
 use parking_lot::Mutex;
 use std::io;
@@ -59,12 +61,13 @@ impl ChargedUse {
         is_limited.then(|| ChargedUse { requests, bytes, counters: counters.clone() })
     }
 
-    /// Charges a request with `bytes` of contents. Returns the time for which it is to be delayed.
-    pub fn take(&self, uid: u32, bytes: u64, now: Instant) -> Option<Duration> {
+    /// Charges `requests` that came together, with `bytes` of contents. Returns the time for which they are to
+    /// be delayed.
+    pub fn take(&self, uid: u32, requests: usize, bytes: u64, now: Instant) -> Option<Duration> {
         let delay = |rates: &Option<Mutex<UserRates>>, cost: f64| {
             rates.as_ref().map_or(Duration::ZERO, |rates| rates.lock().take(uid, cost, now))
         };
-        let delay = delay(&self.requests, 1.0).max(match bytes {
+        let delay = delay(&self.requests, requests as f64).max(match bytes {
             0 => Duration::ZERO,
             bytes => delay(&self.bytes, bytes as f64),
         });
@@ -111,7 +114,7 @@ impl ChargedConnection {
     /// or closed meanwhile.
     pub fn take(&self, bytes: u64, fence: &Fence, stream: &Stream) -> io::Result<bool> {
         let now = Instant::now();
-        let Some(delay) = self.rates.take(self.uid, bytes, now) else {
+        let Some(delay) = self.rates.take(self.uid, 1, bytes, now) else {
             return Ok(true);
         };
         let due = now + delay;
@@ -135,22 +138,32 @@ impl ChargedConnection {
     }
 }
 
-/// Bytes of contents that a request is charged for in advance; `None` if it is not charged at all.
-pub fn charged_bytes(request: &Request) -> Option<u64> {
+/// The number of requests, and the bytes of contents, that a request is charged for in advance; `None` if it
+/// is not charged at all.
+pub fn charge_of(request: &Request) -> Option<(usize, u64)> {
     let put_bytes = |request: &NameRequest| match request {
         NameRequest::PutFile { data, .. } => data.len() as u64,
         _ => 0,
     };
+    let put_bytes_at = |operation: &PathOperation| match operation {
+        PathOperation::Name(request) => put_bytes(request),
+        PathOperation::Inode(_) | PathOperation::File(_) => 0,
+    };
     match request {
         Request::Session(_) | Request::Admin(_) | Request::Peer(_) => None,
-        Request::Name(request) => Some(put_bytes(request)),
-        Request::Delegated(delegated) => Some(put_bytes(&delegated.request)),
-        Request::Path(path) => match &path.operation {
-            PathOperation::Name(request) => Some(put_bytes(request)),
-            PathOperation::Inode(_) | PathOperation::File(_) => Some(0),
-        },
+        Request::Name(request) => Some((1, put_bytes(request))),
+        Request::Delegated(delegated) => Some((1, put_bytes(&delegated.request))),
+        Request::Path(path) => Some((1, put_bytes_at(&path.operation))),
+        Request::Batch(requests) => {
+            let bytes = requests.iter().map(|request| match request {
+                BatchRequest::Name(request) => put_bytes(request),
+                BatchRequest::Inode(_) => 0,
+                BatchRequest::Path(path) => put_bytes_at(&path.operation),
+            });
+            Some((requests.len(), bytes.sum()))
+        }
         // Data connections charge contents themselves.
-        Request::Inode(_) | Request::File(_) | Request::Lock(_) | Request::Data(_) => Some(0),
+        Request::Inode(_) | Request::File(_) | Request::Lock(_) | Request::Data(_) => Some((1, 0)),
     }
 }
 

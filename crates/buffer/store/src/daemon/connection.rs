@@ -1,5 +1,6 @@
 //! One connection of the event loop: bytes in, frames out; replies in, bytes out.
 
+use super::batch::BatchInProgress;
 use super::counters::{RequestKind, StoreCounters};
 use forebay_net::channel::{Receiver, Sender};
 use forebay_net::frame::{
@@ -8,6 +9,7 @@ use forebay_net::frame::{
 use forebay_net::handshake::ServerHandshake;
 use forebay_net::record::RecordCipher;
 use forebay_net::stream::Stream;
+use forebay_protocol::message::BatchReply;
 use forebay_protocol::{Call, Errno, Reply, Request};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -28,7 +30,7 @@ pub enum Incoming {
     Handshake(Vec<u8>),
 }
 
-/// A connection. It has at most one call in progress, so the buffers are bounded.
+/// A connection. It has at most one call or batch in progress, so the buffers are bounded.
 #[derive(Debug)]
 pub struct Connection {
     pub stream: Arc<Stream>,
@@ -55,6 +57,8 @@ pub struct Connection {
     pub refused: Option<Errno>,
     /// The call in progress, and its arrival.
     call: Option<(RequestKind, Instant)>,
+    /// If it is a batch, the replies to its requests so far.
+    batch: Option<BatchInProgress>,
     /// A call is in progress, or a proof is being verified.
     pub busy: bool,
     /// The socket took less than it was given.
@@ -88,6 +92,7 @@ impl Connection {
             max_body: MAX_UNAUTHENTICATED_BODY_BYTES,
             refused: None,
             call: None,
+            batch: None,
             busy: false,
             blocked: false,
             watching_output: false,
@@ -163,10 +168,17 @@ impl Connection {
         };
         self.consumed += HEADER_BYTES + header.body;
         assert!(self.consumed <= self.input.len());
+        let now = Instant::now();
+        self.batch = match &incoming {
+            Incoming::Call(Call { request: Request::Batch(requests), .. }) => {
+                Some(BatchInProgress::new(requests, now))
+            }
+            Incoming::Call(_) | Incoming::Handshake(_) => None,
+        };
         self.call = match &incoming {
             // It gets no reply.
             Incoming::Call(Call { request: Request::Peer(_), .. }) => return Ok(Some(incoming)),
-            Incoming::Call(call) => Some((RequestKind::of(&call.request), Instant::now())),
+            Incoming::Call(call) => Some((RequestKind::of(&call.request), now)),
             Incoming::Handshake(_) => None,
         };
         self.busy = true;
@@ -213,6 +225,25 @@ impl Connection {
             self.output.clear();
             self.sent = 0;
         }
+    }
+
+    /// Reply to the request at `position` of the batch in progress. Returns whether all have replies, which
+    /// are queued.
+    pub fn reply_in_batch(
+        &mut self,
+        seq: u64,
+        position: usize,
+        reply: BatchReply,
+    ) -> Result<bool, FrameError> {
+        let Some(batch) = &mut self.batch else {
+            unreachable!("a request of a batch is answered while the batch is in progress");
+        };
+        let Some(replies) = batch.add(position, reply, &self.counters) else {
+            return Ok(false);
+        };
+        self.batch = None;
+        self.reply(seq, &Reply::Batch(replies), None, false)?;
+        Ok(true)
     }
 
     /// Reply to the call in progress.

@@ -10,6 +10,7 @@ use forebay_net::handshake::ServerHandshake;
 use forebay_net::listener::ACCEPT_BACKOFF;
 use forebay_net::stream::Stream;
 use forebay_protocol::Reply;
+use forebay_protocol::message::BatchReply;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -169,18 +170,31 @@ impl Connections {
         self.open.get_mut(&id)
     }
 
-    /// Queue the reply to the call in progress. Fails if the reply is too long.
+    /// Queue the reply to the call in progress, or keep it until its batch is complete. Fails if the reply is
+    /// too long.
     pub fn queue_reply(
         &mut self,
         id: ConnId,
         seq: u64,
-        reply: &Reply,
+        reply: Reply,
         descriptor: Option<OwnedFd>,
         cacheable: bool,
     ) -> Result<(), FrameError> {
-        if let Some(conn) = self.open.get_mut(&id) {
-            conn.reply(seq, reply, descriptor, cacheable)?;
-            self.touched.push(id);
+        let Some(conn) = self.open.get_mut(&id.connection()) else {
+            return Ok(());
+        };
+        let is_queued = match id.position() {
+            Some(position) => {
+                assert!(descriptor.is_none(), "no request of a batch passes a descriptor");
+                conn.reply_in_batch(seq, position, BatchReply { reply, cacheable })?
+            }
+            None => {
+                conn.reply(seq, &reply, descriptor, cacheable)?;
+                true
+            }
+        };
+        if is_queued {
+            self.touched.push(id.connection());
         }
         Ok(())
     }

@@ -5,14 +5,15 @@ use super::scrubber::ScrubCounters;
 use forebay_metrics::{Counter, Latency};
 use forebay_protocol::Request;
 use forebay_protocol::message::{
-    AdminRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest, SessionRequest,
+    AdminRequest, BatchRequest, DataRequest, FileRequest, InodeRequest, LockRequest, NameRequest,
+    SessionRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 macro_rules! request_kinds {
-    ($($kind:ident: $pattern:pat => $name:literal,)*) => {
+    ($($kind:ident $name:literal,)*) => {
         /// A kind of request, as counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum RequestKind {
@@ -21,74 +22,162 @@ macro_rules! request_kinds {
 
         /// Names in metrics and reports, in the order of [`RequestKind`].
         const KIND_NAMES: &[&str] = &[$($name,)*];
-
-        impl RequestKind {
-            pub fn of(request: &Request) -> RequestKind {
-                match request {
-                    $($pattern => RequestKind::$kind,)*
-                }
-            }
-        }
     };
 }
 
 request_kinds! {
-    Read: Request::Data(DataRequest::Read { .. }) => "read",
-    Write: Request::Data(DataRequest::Write { .. }) => "write",
-    Lookup: Request::Name(NameRequest::Lookup { .. }) => "lookup",
-    ReadLink: Request::Name(NameRequest::ReadLink { .. }) => "readlink",
-    ReadDir: Request::Name(NameRequest::ReadDir { .. }) => "readdir",
-    Mknod: Request::Name(NameRequest::Mknod { .. }) => "mknod",
-    Create: Request::Name(NameRequest::Create { .. }) => "create",
-    CreateUnnamed: Request::Name(NameRequest::CreateUnnamed { .. }) => "create_unnamed",
-    PutFile: Request::Name(NameRequest::PutFile { .. }) => "put_file",
-    Unlink: Request::Name(NameRequest::Unlink { .. }) => "unlink",
-    Delegated: Request::Delegated(_) => "delegated",
-    RmDir: Request::Name(NameRequest::RmDir { .. }) => "rmdir",
-    Rename: Request::Name(NameRequest::Rename { .. }) => "rename",
-    Link: Request::Name(NameRequest::Link { .. }) => "link",
-    GetAttr: Request::Inode(InodeRequest::GetAttr { .. }) => "getattr",
-    GetAttrs: Request::Inode(InodeRequest::GetAttrs { .. }) => "getattrs",
-    SetAttr: Request::Inode(InodeRequest::SetAttr { .. }) => "setattr",
-    Access: Request::Inode(InodeRequest::Access { .. }) => "access",
-    SetXattr: Request::Inode(InodeRequest::SetXattr { .. }) => "setxattr",
-    GetXattr: Request::Inode(InodeRequest::GetXattr { .. }) => "getxattr",
-    ListXattr: Request::Inode(InodeRequest::ListXattr { .. }) => "listxattr",
-    RemoveXattr: Request::Inode(InodeRequest::RemoveXattr { .. }) => "removexattr",
-    GetFile: Request::Inode(InodeRequest::GetFile { .. }) => "get_file",
-    StatFs: Request::Inode(InodeRequest::StatFs) => "statfs",
-    StatObjects: Request::Inode(InodeRequest::StatObjects { .. }) => "stat_objects",
-    Open: Request::File(FileRequest::Open { .. }) => "open",
-    OpenObject: Request::File(FileRequest::OpenObject { .. }) => "open_object",
-    Close: Request::File(FileRequest::Close { .. }) => "close",
-    CloseAll: Request::File(FileRequest::CloseAll { .. }) => "close_all",
-    RenewCapability: Request::File(FileRequest::RenewCapability { .. }) => "renew_capability",
-    ReserveSpace: Request::File(FileRequest::ReserveSpace { .. }) => "reserve_space",
-    Allocate: Request::File(FileRequest::Allocate { .. }) => "allocate",
-    Sync: Request::File(FileRequest::Sync { .. }) => "sync",
-    SyncMetadata: Request::File(FileRequest::SyncMetadata { .. }) => "sync_metadata",
-    AppendLock: Request::File(FileRequest::AppendLock { .. }) => "append_lock",
-    AppendUnlock: Request::File(FileRequest::AppendUnlock { .. }) => "append_unlock",
-    Seek: Request::File(FileRequest::Seek { .. }) => "seek",
-    Lock: Request::Lock(LockRequest::Acquire { .. }) => "lock",
-    Unlock: Request::Lock(LockRequest::Release { .. }) => "unlock",
-    TestLock: Request::Lock(LockRequest::Test { .. }) => "test_lock",
-    AwaitEvents: Request::Lock(LockRequest::AwaitEvents { .. }) => "await_events",
-    CancelLock: Request::Lock(LockRequest::Cancel { .. }) => "cancel_lock",
-    Lease: Request::Lock(LockRequest::Lease { .. }) => "lease",
-    WriteLease: Request::Lock(LockRequest::WriteLease { .. }) => "write_lease",
-    Attach: Request::Session(SessionRequest::Attach(_)) => "attach",
-    Detach: Request::Session(SessionRequest::Detach) => "detach",
-    CreateInstance: Request::Admin(AdminRequest::CreateInstance(_)) => "create_instance",
-    RemoveInstance: Request::Admin(AdminRequest::RemoveInstance { .. }) => "remove_instance",
-    ResizeInstance: Request::Admin(AdminRequest::ResizeInstance { .. }) => "resize_instance",
-    ListInstances: Request::Admin(AdminRequest::ListInstances) => "list_instances",
-    FenceHosts: Request::Admin(AdminRequest::FenceHosts { .. }) => "fence_hosts",
-    ScrubInstance: Request::Admin(AdminRequest::ScrubInstance { .. }) => "scrub_instance",
-    ListSessions: Request::Admin(AdminRequest::ListSessions { .. }) => "list_sessions",
-    EvictSessions: Request::Admin(AdminRequest::EvictSessions { .. }) => "evict_sessions",
-    Path: Request::Path(_) => "path",
-    Peer: Request::Peer(_) => "peer",
+    Read "read",
+    Write "write",
+    Lookup "lookup",
+    ReadLink "readlink",
+    ReadDir "readdir",
+    Mknod "mknod",
+    Create "create",
+    CreateUnnamed "create_unnamed",
+    PutFile "put_file",
+    Unlink "unlink",
+    Delegated "delegated",
+    RmDir "rmdir",
+    Rename "rename",
+    Link "link",
+    GetAttr "getattr",
+    GetAttrs "getattrs",
+    SetAttr "setattr",
+    Access "access",
+    SetXattr "setxattr",
+    GetXattr "getxattr",
+    ListXattr "listxattr",
+    RemoveXattr "removexattr",
+    GetFile "get_file",
+    StatFs "statfs",
+    StatObjects "stat_objects",
+    Open "open",
+    OpenObject "open_object",
+    Close "close",
+    CloseAll "close_all",
+    RenewCapability "renew_capability",
+    ReserveSpace "reserve_space",
+    Allocate "allocate",
+    Sync "sync",
+    SyncMetadata "sync_metadata",
+    AppendLock "append_lock",
+    AppendUnlock "append_unlock",
+    Seek "seek",
+    Lock "lock",
+    Unlock "unlock",
+    TestLock "test_lock",
+    AwaitEvents "await_events",
+    CancelLock "cancel_lock",
+    Lease "lease",
+    WriteLease "write_lease",
+    Attach "attach",
+    Detach "detach",
+    CreateInstance "create_instance",
+    RemoveInstance "remove_instance",
+    ResizeInstance "resize_instance",
+    ListInstances "list_instances",
+    FenceHosts "fence_hosts",
+    ScrubInstance "scrub_instance",
+    ListSessions "list_sessions",
+    EvictSessions "evict_sessions",
+    Path "path",
+    Batch "batch",
+    Peer "peer",
+}
+
+impl RequestKind {
+    pub fn of(request: &Request) -> RequestKind {
+        match request {
+            Request::Name(request) => RequestKind::of_name(request),
+            Request::Inode(request) => RequestKind::of_inode(request),
+            Request::Data(request) => match request {
+                DataRequest::Read { .. } => RequestKind::Read,
+                DataRequest::Write { .. } => RequestKind::Write,
+            },
+            Request::Delegated(_) => RequestKind::Delegated,
+            Request::File(request) => match request {
+                FileRequest::Open { .. } => RequestKind::Open,
+                FileRequest::OpenObject { .. } => RequestKind::OpenObject,
+                FileRequest::Close { .. } => RequestKind::Close,
+                FileRequest::CloseAll { .. } => RequestKind::CloseAll,
+                FileRequest::RenewCapability { .. } => RequestKind::RenewCapability,
+                FileRequest::ReserveSpace { .. } => RequestKind::ReserveSpace,
+                FileRequest::Allocate { .. } => RequestKind::Allocate,
+                FileRequest::Sync { .. } => RequestKind::Sync,
+                FileRequest::SyncMetadata { .. } => RequestKind::SyncMetadata,
+                FileRequest::AppendLock { .. } => RequestKind::AppendLock,
+                FileRequest::AppendUnlock { .. } => RequestKind::AppendUnlock,
+                FileRequest::Seek { .. } => RequestKind::Seek,
+            },
+            Request::Lock(request) => match request {
+                LockRequest::Acquire { .. } => RequestKind::Lock,
+                LockRequest::Release { .. } => RequestKind::Unlock,
+                LockRequest::Test { .. } => RequestKind::TestLock,
+                LockRequest::AwaitEvents { .. } => RequestKind::AwaitEvents,
+                LockRequest::Cancel { .. } => RequestKind::CancelLock,
+                LockRequest::Lease { .. } => RequestKind::Lease,
+                LockRequest::WriteLease { .. } => RequestKind::WriteLease,
+            },
+            Request::Session(request) => match request {
+                SessionRequest::Attach(_) => RequestKind::Attach,
+                SessionRequest::Detach => RequestKind::Detach,
+            },
+            Request::Admin(request) => match request {
+                AdminRequest::CreateInstance(_) => RequestKind::CreateInstance,
+                AdminRequest::RemoveInstance { .. } => RequestKind::RemoveInstance,
+                AdminRequest::ResizeInstance { .. } => RequestKind::ResizeInstance,
+                AdminRequest::ListInstances => RequestKind::ListInstances,
+                AdminRequest::FenceHosts { .. } => RequestKind::FenceHosts,
+                AdminRequest::ScrubInstance { .. } => RequestKind::ScrubInstance,
+                AdminRequest::ListSessions { .. } => RequestKind::ListSessions,
+                AdminRequest::EvictSessions { .. } => RequestKind::EvictSessions,
+            },
+            Request::Path(_) => RequestKind::Path,
+            Request::Batch(_) => RequestKind::Batch,
+            Request::Peer(_) => RequestKind::Peer,
+        }
+    }
+
+    /// The kind of a request in a batch.
+    pub fn of_batched(request: &BatchRequest) -> RequestKind {
+        match request {
+            BatchRequest::Name(request) => RequestKind::of_name(request),
+            BatchRequest::Inode(request) => RequestKind::of_inode(request),
+            BatchRequest::Path(_) => RequestKind::Path,
+        }
+    }
+
+    fn of_name(request: &NameRequest) -> RequestKind {
+        match request {
+            NameRequest::Lookup { .. } => RequestKind::Lookup,
+            NameRequest::ReadLink { .. } => RequestKind::ReadLink,
+            NameRequest::ReadDir { .. } => RequestKind::ReadDir,
+            NameRequest::Mknod { .. } => RequestKind::Mknod,
+            NameRequest::Create { .. } => RequestKind::Create,
+            NameRequest::CreateUnnamed { .. } => RequestKind::CreateUnnamed,
+            NameRequest::PutFile { .. } => RequestKind::PutFile,
+            NameRequest::Unlink { .. } => RequestKind::Unlink,
+            NameRequest::RmDir { .. } => RequestKind::RmDir,
+            NameRequest::Rename { .. } => RequestKind::Rename,
+            NameRequest::Link { .. } => RequestKind::Link,
+        }
+    }
+
+    fn of_inode(request: &InodeRequest) -> RequestKind {
+        match request {
+            InodeRequest::GetAttr { .. } => RequestKind::GetAttr,
+            InodeRequest::GetAttrs { .. } => RequestKind::GetAttrs,
+            InodeRequest::SetAttr { .. } => RequestKind::SetAttr,
+            InodeRequest::Access { .. } => RequestKind::Access,
+            InodeRequest::SetXattr { .. } => RequestKind::SetXattr,
+            InodeRequest::GetXattr { .. } => RequestKind::GetXattr,
+            InodeRequest::ListXattr { .. } => RequestKind::ListXattr,
+            InodeRequest::RemoveXattr { .. } => RequestKind::RemoveXattr,
+            InodeRequest::GetFile { .. } => RequestKind::GetFile,
+            InodeRequest::StatFs => RequestKind::StatFs,
+            InodeRequest::StatObjects { .. } => RequestKind::StatObjects,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +219,7 @@ impl Default for StoreCounters {
 }
 
 impl StoreCounters {
-    /// Count an answered request. `took` is the time since its arrival.
+    /// Count an answered request, or batch. `took` is the time since its arrival.
     pub fn count_request(&self, kind: RequestKind, took: Duration, failed: bool) {
         if let Some(counters) = self.requests.get(kind as usize) {
             counters.answered.record_duration(took);

@@ -11,18 +11,18 @@ impl EventLoop {
     pub(super) fn carry_out(&mut self, effect: Effect<OwnedFd>) {
         match effect {
             Effect::Reply { conn, seq, reply, descriptor, cacheable } => {
-                self.reply(conn, seq, &reply, descriptor, cacheable)
+                self.reply(conn, seq, reply, descriptor, cacheable)
             }
             Effect::Sync { conn, seq, object, put_count } => {
                 if !self.log.request_sync_for((conn, seq), object, put_count) {
-                    self.reply(conn, seq, &Reply::Done, None, false);
+                    self.reply(conn, seq, Reply::Done, None, false);
                 }
             }
             Effect::SyncLog => self.log.request_sync(),
             Effect::FetchObject { conn, seq, object, attr, length, tag } => {
                 let job = FetchJob { conn, seq, object, attr: *attr, length, tag };
                 if let Some(reply) = self.workers.fetch(job) {
-                    self.reply(conn, seq, &reply, None, false);
+                    self.reply(conn, seq, reply, None, false);
                 }
             }
             Effect::InvalidateChecksums(object) => self.workers.invalidate_checksums(object),
@@ -30,7 +30,7 @@ impl EventLoop {
             Effect::ObjectWritten(object) => self.workers.object_written(object),
             Effect::Scrub { conn, seq, instance } => {
                 if !self.workers.start_scrub(instance, conn, seq) {
-                    self.reply(conn, seq, &Reply::Failed(Errno::EBUSY), None, false);
+                    self.reply(conn, seq, Reply::Failed(Errno::EBUSY), None, false);
                 }
             }
             Effect::BulkConnection(conn, session, slot) => {

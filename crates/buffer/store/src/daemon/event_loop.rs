@@ -1,5 +1,6 @@
 //! The event loop: the thread that owns the node and its connections, and waits only in `epoll`.
 
+use super::batch::BatchQueue;
 use super::charged_use::ChargedUse;
 use super::clock::Clock;
 use super::connections::{Connections, MAX_EVENTS, Ready, Received};
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 /// Bytes of records that are collected before they are written.
 const MAX_BATCH_BYTES: usize = 256 << 10;
 
+/// Time after which the requests of batches wait for other requests that have arrived.
+const BATCH_TIME: Duration = Duration::from_millis(1);
+
 /// Periodic ticks of the node, which also sync the log.
 pub struct Ticker {
     pub interval: Duration,
@@ -44,6 +48,8 @@ pub struct EventLoop {
     pub rates: Option<Arc<ChargedUse>>,
     /// Calls of users who exceed a rate.
     pub delayed: DelayedCalls,
+    /// The batches in progress.
+    pub batches: BatchQueue,
     pub log: LogWriter,
     pub workers: ObjectWorkers,
     /// Authenticator of clients on other hosts.
@@ -120,6 +126,7 @@ impl EventLoop {
             }
             self.close_overdue_connections();
             self.resume_delayed_calls();
+            self.run_batches()?;
             self.tick()?;
             self.commit()?;
         }
@@ -128,6 +135,9 @@ impl EventLoop {
 
     /// Timeout of the wait for events; `None` if nothing is due.
     fn wait_timeout(&self) -> Option<Duration> {
+        if !self.batches.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let mut timeout = None;
         if self.log.is_dirty() || self.log.shrink_is_due() || self.node.needs_tick() {
             let next_tick = self.ticker.interval.saturating_sub(self.ticker.last.elapsed());
@@ -143,6 +153,23 @@ impl EventLoop {
             timeout = Some(timeout.map_or(until, |timeout| timeout.min(until)));
         }
         timeout
+    }
+
+    /// Carry out requests of batches, for a limited time.
+    fn run_batches(&mut self) -> io::Result<()> {
+        let begun = Instant::now();
+        while let Some((conn, call)) = self.batches.next_call() {
+            self.step(Input::Call(conn, call));
+            if self.node.pending_record_bytes() > MAX_BATCH_BYTES {
+                self.commit()?;
+                self.ensure_log_space()?;
+            }
+            if begun.elapsed() >= BATCH_TIME {
+                self.batches.rotate();
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Step the node. Effects are carried out by the next [`commit`](EventLoop::commit).
@@ -212,7 +239,7 @@ impl EventLoop {
                     return Err(io::Error::other(format!("thread {name} panicked")));
                 }
                 LoopEvent::Reply { conn, seq, reply } => {
-                    self.reply(conn, seq, &reply, None, false);
+                    self.reply(conn, seq, reply, None, false);
                 }
                 LoopEvent::CredentialVerified { conn, outcome } => {
                     self.finish_handshake(conn, outcome);

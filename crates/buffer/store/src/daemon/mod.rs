@@ -6,6 +6,7 @@
 //! checksums of data at rest, read small objects that are not cached, and remove the objects of
 //! removed instances. Each data connection has its own thread.
 
+mod batch;
 mod blocking_io;
 mod calls;
 mod charged_use;

@@ -81,11 +81,12 @@ pub struct StoreReport {
 }
 
 impl StoreReport {
-    /// Latency of all requests, except those that wait for events.
+    /// Latency of all requests, except those that wait for events. The requests of batches are counted, and
+    /// not the batches.
     pub fn total_latency(&self) -> LatencySnapshot {
         let mut total = LatencySnapshot::default();
         for (kind, requests) in &self.requests {
-            if kind != "await_events" {
+            if kind != "await_events" && kind != "batch" {
                 total.merge(&requests.latency);
             }
         }

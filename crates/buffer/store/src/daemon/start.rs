@@ -1,5 +1,6 @@
 //! Start and stop of a storage daemon.
 
+use super::batch::BatchQueue;
 use super::charged_use::ChargedUse;
 use super::clock::Clock;
 use super::connections::Connections;
@@ -172,6 +173,7 @@ impl Recovered {
             data,
             rates,
             delayed: DelayedCalls::default(),
+            batches: BatchQueue::default(),
             log: LogWriter::start(log, storage, options.segment_size, opens, counters, mailbox)?,
             workers,
             munge_worker,

@@ -45,7 +45,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => return Err(Errno::EOPNOTSUPP),
+            | Request::Delegated(_)
+            | Request::Batch(_) => return Err(Errno::EOPNOTSUPP),
         };
         match request {
             AdminRequest::ListInstances => {

@@ -7,7 +7,8 @@ use crate::objects::Objects;
 use crate::volume::{PendingCall, Resolved, changes};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
-    FileRequest, NameRequest, PROBE_SLOT, RECOVERY_SLOT, SessionRequest,
+    BatchRequest, FileRequest, MAX_BATCH_REQUESTS, NameRequest, PROBE_SLOT, RECOVERY_SLOT,
+    SessionRequest, connection_slot, is_batch_slot,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::{Call, Credentials, Errno, Ino, InstanceId, Reply, Request, SessionId};
@@ -32,7 +33,41 @@ impl<O: Objects + Clone> Node<O> {
         }
     }
 
+    /// The calls of the requests of a batch, each of which has a reply of its own. `EINVAL`: it is no valid
+    /// batch.
+    pub fn divide_batch(&self, conn: ConnId, batch: Call) -> Result<Vec<(ConnId, Call)>, Errno> {
+        let (_, slot) = self.connections.session(conn).ok_or(Errno::ENOTCONN)?;
+        let Call { seq, caller, tags, request: Request::Batch(requests) } = batch else {
+            return Err(Errno::EINVAL);
+        };
+        if !is_batch_slot(slot) || !(1..=MAX_BATCH_REQUESTS).contains(&requests.len()) {
+            return Err(Errno::EINVAL);
+        }
+        let mut tags = tags.into_iter();
+        let call = |(position, request): (usize, BatchRequest)| {
+            let tags = match tags.len() {
+                0 => Vec::new(), // the client is trusted
+                _ => tags.by_ref().take(request.inodes().len()).collect(),
+            };
+            let caller = caller.clone();
+            (conn.at_position(position), Call { seq, caller, tags, request: request.into() })
+        };
+        Ok(requests.into_iter().enumerate().map(call).collect())
+    }
+
+    /// Carry out all requests of a batch.
+    pub(super) fn batch(&mut self, conn: ConnId, batch: Call) {
+        let seq = batch.seq;
+        match self.divide_batch(conn, batch) {
+            Ok(calls) => calls.into_iter().for_each(|(conn, call)| self.call(conn, call)),
+            Err(errno) => self.context.reply(conn, seq, Reply::Failed(errno)),
+        }
+    }
+
     fn dispatch(&mut self, conn: ConnId, mut call: Call) -> Handled<O> {
+        if conn.position().is_some() && !call.request.is_batched() {
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.check_inodes(conn, &mut call)?;
         match call.request {
             Request::Session(SessionRequest::Attach(attach)) => {
@@ -48,6 +83,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Delegated(_) => self.call_of_session(conn, call),
+            // Its requests are carried out one by one.
+            Request::Batch(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -64,13 +101,13 @@ impl<O: Objects + Clone> Node<O> {
     /// Carry out a call of a session: now, or when it is not blocked any more.
     fn call_of_session(&mut self, conn: ConnId, call: Call) -> Handled<O> {
         let connection = self.connections.get(conn)?;
-        let (id, slot) = connection.session.ok_or(Errno::ENOTCONN)?;
+        let (id, slot) = self.connections.session(conn).ok_or(Errno::ENOTCONN)?;
         if slot != RECOVERY_SLOT {
             self.context.sessions.has_returned(id);
         }
         let now_ns = self.context.now.steady_ns;
         let session = self.context.sessions.get_mut(id)?;
-        if slot < PROBE_SLOT {
+        if connection_slot(slot) < PROBE_SLOT {
             session.last_call_ns = now_ns;
         }
         let Some(instance) = session.state.instance else {
@@ -120,7 +157,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Peer(_) => None,
+            | Request::Peer(_)
+            | Request::Batch(_) => None,
         };
         let request = target.as_ref().unwrap_or(&call.request);
         if volume.is_striped() && volume.blocks(&origin, completed.is_some(), request) {
@@ -245,7 +283,8 @@ impl<O: Objects + Clone> Node<O> {
             | Request::File(_)
             | Request::Lock(_)
             | Request::Data(_)
-            | Request::Peer(_) => return true,
+            | Request::Peer(_)
+            | Request::Batch(_) => return true,
         };
         let dir = match request {
             NameRequest::Lookup { parent, .. }

@@ -2,6 +2,7 @@
 
 use crate::driver::ConnId;
 use forebay_protocol::PeerIdentity;
+use forebay_protocol::message::batch_position_slot;
 use forebay_protocol::{Errno, SessionId};
 use std::collections::BTreeMap;
 
@@ -28,9 +29,9 @@ impl Connections {
         self.0.remove(&conn)
     }
 
-    /// A connection, or `ENOTCONN`.
+    /// The connection of a call, or `ENOTCONN`.
     pub fn get(&self, conn: ConnId) -> Result<&Connection, Errno> {
-        self.0.get(&conn).ok_or(Errno::ENOTCONN)
+        self.0.get(&conn.connection()).ok_or(Errno::ENOTCONN)
     }
 
     /// A connection, or `ENOTCONN`.
@@ -38,9 +39,11 @@ impl Connections {
         self.0.get_mut(&conn).ok_or(Errno::ENOTCONN)
     }
 
-    /// The session and the slot that a connection joined.
+    /// The session of a call, and the slot under which its result is remembered.
     pub fn session(&self, conn: ConnId) -> Option<(SessionId, u32)> {
-        self.0.get(&conn)?.session
+        let (session, slot) = self.0.get(&conn.connection())?.session?;
+        let position = conn.position();
+        Some((session, position.map_or(slot, |position| batch_position_slot(slot, position))))
     }
 
     /// A session is over.

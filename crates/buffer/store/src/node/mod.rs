@@ -242,7 +242,10 @@ impl<O: Objects + Clone> Node<O> {
         let is_tick = matches!(input, Input::Tick);
         match input {
             Input::Connected(conn, peer) => self.connections.insert(conn, peer),
-            Input::Call(conn, call) => self.call(conn, call),
+            Input::Call(conn, call) => match &call.request {
+                Request::Batch(_) => self.batch(conn, call),
+                _ => self.call(conn, call),
+            },
             Input::Disconnected(conn) => self.disconnected(conn),
             Input::LogSynced(sequence) => self.log_synced(sequence),
             Input::ObjectDurable(object) => {

@@ -8,7 +8,8 @@ use crate::objects::Objects;
 use crate::state::{Event, SessionState};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
-    Attach, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION, SessionToken,
+    Attach, MAX_BATCH_REQUESTS, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION,
+    SessionToken, Trailing, is_batch_slot,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, Reply, SessionId};
@@ -77,6 +78,7 @@ impl<O: Objects + Clone> Node<O> {
             capacity: spec.map_or(0, |spec| spec.capacity),
             placement: spec
                 .map_or_else(Placement::single_node, |spec| spec.placement.without_secret()),
+            takes_batches: Trailing(true),
         })
     }
 
@@ -154,7 +156,7 @@ impl<O: Objects + Clone> Node<O> {
         let Some(connection) = self.connections.remove(conn) else {
             return;
         };
-        self.context.parked.take_if(|parked| parked.conn == conn);
+        self.context.parked.take_if(|parked| parked.conn.connection() == conn);
         let Some((id, slot)) = connection.session else {
             return;
         };
@@ -166,6 +168,10 @@ impl<O: Objects + Clone> Node<O> {
         let volume = session.state.instance.and_then(|id| self.volumes.get_mut(&id));
         if let Some(volume) = volume {
             volume.connection_closed(id, conn);
+            let positions = if is_batch_slot(slot) { 0..MAX_BATCH_REQUESTS } else { 0..0 };
+            for position in positions {
+                volume.connection_closed(id, conn.at_position(position));
+            }
         }
     }
 

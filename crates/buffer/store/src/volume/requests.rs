@@ -87,7 +87,8 @@ impl<O: Objects> Volume<O> {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => Err(Errno::EOPNOTSUPP),
+            | Request::Delegated(_)
+            | Request::Batch(_) => Err(Errno::EOPNOTSUPP),
         }
     }
 

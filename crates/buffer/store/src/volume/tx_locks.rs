@@ -95,7 +95,8 @@ impl TxLocks {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => false,
+            | Request::Delegated(_)
+            | Request::Batch(_) => false,
         }
     }
 

@@ -1,10 +1,10 @@
 //! Clients that change their own files, and know the result of every change.
 
-use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
+use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello, in_batch};
 use crate::world::World;
 use forebay_protocol::message::{
-    FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, RECOVERY_SLOT,
-    SessionToken, SetAttr, XattrMode,
+    FIRST_BATCH_SLOT, FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode,
+    RECOVERY_SLOT, SessionToken, SetAttr, XattrMode, is_batch_slot,
 };
 use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
@@ -80,7 +80,11 @@ impl Client {
         let Some(request) = self.pending.clone() else {
             return;
         };
-        let call = call(self.seq, by_path(self.seq, request.clone()));
+        let mut call = call(self.seq, by_path(self.seq, request.clone()));
+        let is_truncation = matches!(request, Request::Inode(InodeRequest::SetAttr { .. }));
+        if is_batch_slot(self.slot()) && !is_truncation {
+            call = in_batch(call);
+        }
         match world.random.below(12) {
             0 => {
                 // The call is lost or delayed.
@@ -104,12 +108,17 @@ impl Client {
         }
     }
 
+    /// Every other client sends its requests in batches.
+    fn slot(&self) -> u32 {
+        if self.number.is_multiple_of(2) { 0 } else { FIRST_BATCH_SLOT }
+    }
+
     fn connected(&mut self, world: &mut World) -> Option<ConnId> {
         if let Some(conn) = self.conn {
             return Some(conn);
         }
         let conn = world.connect();
-        let request = hello(Some(INSTANCE), self.token, 0);
+        let request = hello(Some(INSTANCE), self.token, self.slot());
         let seq = self.seq.max(1);
         let sent = world.deliver(conn, call(seq, request))?;
         match sent.reply {

@@ -2,7 +2,8 @@
 
 use crate::clients::Client;
 use crate::support::daemon::{
-    Daemon, INSTANCE, Output, Sent, SyncRequest, at, by_inode, call, connected, hello, spec,
+    Daemon, INSTANCE, Output, Sent, SyncRequest, at, by_inode, call, connected, hello, replying,
+    spec,
 };
 use crate::support::seeds::Random;
 use forebay_protocol::message::{AdminRequest, InodeRequest};
@@ -161,8 +162,9 @@ impl World {
 
     /// Deliver a call. Returns the reply, unless the daemon dies.
     pub fn deliver(&mut self, conn: ConnId, call: Call) -> Option<Sent> {
+        let from = [conn, replying(conn, &call)];
         let replies = self.step(Input::Call(conn, call))?;
-        let mut replies = replies.into_iter().filter(|(to, _)| *to == conn);
+        let mut replies = replies.into_iter().filter(|(to, _)| from.contains(to));
         let (_, sent) = replies.next()?;
         // A daemon that has started again does not know the connection: it is broken.
         (sent.reply != Reply::Failed(Errno::ENOTCONN)).then_some(sent)

@@ -4,12 +4,12 @@
 use crate::expected::Answered;
 use crate::model::{Model, Name};
 use crate::replacing::Replacing;
-use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello};
+use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello, in_batch, replying};
 use crate::world::{STRIPE_BYTES, World};
 use forebay_policy::layout::Layout;
 use forebay_protocol::message::{
-    FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode, SessionRequest,
-    SessionToken, SetAttr,
+    FIRST_BATCH_SLOT, FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode,
+    SessionRequest, SessionToken, SetAttr, is_batch_slot,
 };
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Attr, Errno, FileKind, HandleId, Ino, NodeIndex, Reply, Request};
@@ -28,6 +28,8 @@ pub struct Pending {
     pub node: NodeIndex,
     pub request: Request,
     sent_on: Option<ConnId>,
+    /// Whence the reply comes.
+    replying: ConnId,
     sent_at_ns: u64,
     /// In the client's own directories.
     own: bool,
@@ -126,8 +128,15 @@ impl Client {
     fn begin(&mut self, node: NodeIndex, request: Request, own: bool) {
         self.sessions.entry(node).or_default().seq += 1;
         let replacing = None;
-        self.pending =
-            Some(Pending { node, request, sent_on: None, sent_at_ns: 0, own, replacing });
+        self.pending = Some(Pending {
+            node,
+            request,
+            sent_on: None,
+            replying: ConnId(0),
+            sent_at_ns: 0,
+            own,
+            replacing,
+        });
     }
 
     pub fn act(&mut self, world: &mut World) {
@@ -162,7 +171,7 @@ impl Client {
         let Some(conn) = self.connected(world, node) else {
             return;
         };
-        let seq = self.sessions[&node].seq;
+        let (seq, slot) = (self.sessions[&node].seq, self.slot());
         let Some(pending) = &mut self.pending else {
             return;
         };
@@ -176,14 +185,22 @@ impl Client {
             if let Some((ino, size)) = truncation(&request) {
                 world.may_be_truncated(ino, size);
             }
-            world.send(node, conn, call(seq, by_path(seq, request)));
+            let mut call = call(seq, by_path(seq, request));
+            if is_batch_slot(slot) {
+                call = in_batch(call);
+            }
+            pending.replying = replying(conn, &call);
+            world.send(node, conn, call);
         }
-        match world.take_reply(conn) {
+        let replying = pending.replying;
+        match world.take_reply(conn).or_else(|| world.take_reply(replying)) {
             None => {}
             // The daemon has started again, and does not know the connection.
             Some(sent) if sent.reply == Reply::Failed(Errno::ENOTCONN) => {
                 self.sessions.entry(node).or_default().conn = None;
             }
+            // That to another request of the batch before.
+            Some(sent) if sent.seq < seq && replying != conn => {}
             Some(sent) => {
                 assert_eq!(sent.seq, seq);
                 if let Some(pending) = self.pending.take() {
@@ -196,14 +213,20 @@ impl Client {
         }
     }
 
+    /// Every other client sends its requests in batches.
+    fn slot(&self) -> u32 {
+        if self.number.is_multiple_of(2) { 0 } else { FIRST_BATCH_SLOT }
+    }
+
     fn connected(&mut self, world: &mut World, node: NodeIndex) -> Option<ConnId> {
+        let slot = self.slot();
         let session = self.sessions.entry(node).or_default();
         session.conn = session.conn.filter(|conn| world.is_open(*conn));
         if session.conn.is_some() {
             return session.conn;
         }
         let conn = world.connect(node);
-        let greeting = call(session.seq, hello(Some(INSTANCE), session.token, 0));
+        let greeting = call(session.seq, hello(Some(INSTANCE), session.token, slot));
         world.send(node, conn, greeting);
         match world.take_reply(conn)?.reply {
             Reply::Attached { token, .. } => {

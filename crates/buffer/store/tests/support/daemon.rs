@@ -6,15 +6,15 @@ use super::memory_objects::MemoryObjects;
 use super::memory_storage::{Fault, MemoryStorage};
 use super::seeds::root;
 use forebay_protocol::message::{
-    Attach, ClientHost, DataRequest, FileRequest, HostFence, InodeRequest, InstanceSpec,
-    NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation, PathRequest, PathRest, SessionRequest,
-    SessionToken, Trailing,
+    Attach, BatchRequest, ClientHost, DataRequest, FileRequest, HostFence, InodeRequest,
+    InstanceSpec, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation, PathRequest, PathRest,
+    SessionRequest, SessionToken, Trailing,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{
-    Call, Errno, HandleId, InstanceId, NodeIndex, Reply, Request, SessionId, Timestamp,
+    Call, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId, Timestamp,
 };
 use forebay_store::log::{Log, LogSpace, RecoveryError};
 use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
@@ -457,6 +457,31 @@ pub fn by_path(seq: u64, request: Request) -> Request {
     };
     let path = PathRest { from, names, links: 0 };
     Request::Path(Box::new(PathRequest { path, follow: true, operation }))
+}
+
+/// Requests of a batch that [`in_batch`] makes.
+const BATCH: u64 = 3;
+
+/// A call as one request of a batch, if it may be in one.
+pub fn in_batch(call: Call) -> Call {
+    let wanted = match call.request.clone() {
+        request if !request.is_batched() => return call,
+        Request::Name(request) => BatchRequest::Name(request),
+        Request::Inode(request) => BatchRequest::Inode(request),
+        Request::Path(request) => BatchRequest::Path(request),
+        _ => return call,
+    };
+    let other = BatchRequest::Inode(InodeRequest::GetAttr { ino: Ino::ROOT });
+    let at = |position| if position == call.seq % BATCH { wanted.clone() } else { other.clone() };
+    Call { request: Request::Batch((0..BATCH).map(at).collect()), ..call }
+}
+
+/// Whence the reply to a call on `conn` comes, which may be one of [`in_batch`].
+pub fn replying(conn: ConnId, call: &Call) -> ConnId {
+    match call.request {
+        Request::Batch(_) => conn.at_position((call.seq % BATCH) as usize),
+        _ => conn,
+    }
 }
 
 /// The request for which [`by_path`] made one by path.

@@ -163,7 +163,8 @@ impl DataConnection<'_> {
             | Request::Lock(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => Err(Errno::EOPNOTSUPP),
+            | Request::Delegated(_)
+            | Request::Batch(_) => Err(Errno::EOPNOTSUPP),
         };
         self.reply(call.seq, &outcome.unwrap_or_else(Reply::Failed))
     }

@@ -205,7 +205,9 @@ pub fn changes(request: &Request) -> bool {
         | Request::Admin(_)
         | Request::Lock(_)
         | Request::Data(_)
-        | Request::Peer(_) => false,
+        | Request::Peer(_)
+        // Each of its requests is a call of its own.
+        | Request::Batch(_) => false,
     }
 }
 

@@ -34,7 +34,8 @@ impl<O: Objects> Volume<O> {
             | Request::Data(_)
             | Request::Path(_)
             | Request::Peer(_)
-            | Request::Delegated(_) => return None,
+            | Request::Delegated(_)
+            | Request::Batch(_) => return None,
         };
         let object = self.object(ino);
         (self.space.has_object(ino) && self.objects.has_durable_checksums(object)).then_some(ino)
