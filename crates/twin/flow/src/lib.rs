@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod affected;
+mod ends;
 mod solver;
 mod transport;
 

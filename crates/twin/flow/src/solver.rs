@@ -84,6 +84,9 @@ pub(crate) struct Flow {
     pub count: f64,
     pub weight: f64,
     pub cap: f64,
+    /// The cap; without one, more than any link of the flow could give it alone, so that the link turns out to be
+    /// full.
+    most_rate: f64,
     pub uses: Vec<Use>,
     pub rate: f64,
     /// The rate that is in the loads of its links.
@@ -93,16 +96,18 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The cap; without one, more than any link of the flow could give it alone, so that the link turns out to
-    /// be full.
-    fn most_rate(&self, links: &[Link]) -> f64 {
-        if self.cap.is_finite() {
-            return self.cap;
-        }
+    /// Brings the most rate up to date with the cap and the capacities of the links.
+    fn update_most_rate(&mut self, links: &[Link]) {
         let alone = |used: &Use| links[used.link as usize].capacity / (used.share * self.count);
-        1.0 + 2.0 * self.uses.iter().map(alone).fold(f64::INFINITY, f64::min)
+        self.most_rate = match self.cap.is_finite() {
+            true => self.cap,
+            false => 1.0 + 2.0 * self.uses.iter().map(alone).fold(f64::INFINITY, f64::min),
+        };
     }
 }
+
+/// A rate that is less than another one by this factor is so without the rounding errors of sums, too.
+const ABOVE_ROUNDING: f64 = 1.0 + 1e-6;
 
 /// Links, flows, and their max-min fair rates.
 #[derive(Clone, Debug, Default)]
@@ -185,6 +190,9 @@ impl Solver {
             return;
         }
         self.links[link.index()].capacity = capacity;
+        for &flow in &self.links[link.index()].flows {
+            self.flows[flow as usize].update_most_rate(&self.links);
+        }
         self.affected.touch_link(link.0);
     }
 
@@ -202,16 +210,18 @@ impl Solver {
             flows.push(index);
             Use { link: link.0, share, position: flows.len() as u32 - 1 }
         });
-        let flow = Flow {
+        let mut flow = Flow {
             count: f64::from(spec.count),
             weight: spec.weight,
             cap: spec.cap,
+            most_rate: spec.cap,
             uses: uses.collect(),
             rate: 0.0,
             in_loads: 0.0,
             bottleneck: Bottleneck::Cap,
             exists: true,
         };
+        flow.update_most_rate(&self.links);
         match self.flows.get_mut(index as usize) {
             Some(place) => *place = flow,
             None => {
@@ -258,6 +268,7 @@ impl Solver {
         assert!(flow.exists && cap >= 0.0, "{id:?} with a cap of {cap} B/s");
         if flow.cap != cap {
             flow.cap = cap;
+            flow.update_most_rate(&self.links);
             self.affected.touch_flow(id.0);
         }
     }
@@ -321,15 +332,20 @@ impl Solver {
         }
         let mut stops: Vec<Reverse<Stop>> = Vec::with_capacity(self.affected.links().len());
         for &FlowId(index) in self.affected.flows() {
-            let most = self.flows[index as usize].most_rate(&self.links);
             let flow = &mut self.flows[index as usize];
             flow.rate = f64::NAN;
-            let level = most / flow.weight;
-            stops.push(Reverse(Stop { level, is_link: false, index }));
+            // A link that gives the flow less, were it alone, stops it before its cap.
+            let mut stops_before = false;
             for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
                 let filling = &mut self.filling[used.link as usize];
-                filling.weight += used.share * flow.count * flow.weight;
+                let share = used.share * flow.count;
+                filling.weight += share * flow.weight;
                 filling.growing += 1;
+                stops_before |= filling.left * ABOVE_ROUNDING < flow.most_rate * share;
+            }
+            if !stops_before {
+                let level = flow.most_rate / flow.weight;
+                stops.push(Reverse(Stop { level, is_link: false, index }));
             }
         }
         for &index in self.affected.links() {
@@ -346,7 +362,7 @@ impl Solver {
             let Some(Reverse(stop)) = stops.pop() else { break };
             if !stop.is_link {
                 if self.flows[stop.index as usize].rate.is_nan() {
-                    let most = self.flows[stop.index as usize].most_rate(&self.links);
+                    let most = self.flows[stop.index as usize].most_rate;
                     self.fix(stop.index, most, Bottleneck::Cap);
                     growing -= 1;
                 }

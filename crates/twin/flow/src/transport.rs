@@ -1,13 +1,10 @@
 //! Flows that carry amounts of bytes over time.
 
+use crate::ends::{Ends, NEVER};
 use crate::solver::{Bottleneck, FlowId, FlowSpec, LinkId, Solver};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Picoseconds in a second.
 const SECOND: f64 = 1e12;
-/// In place of a time: never.
-const NEVER: u64 = u64::MAX;
 
 /// Flows that carry bytes and end. Time is in picoseconds, from 0.
 ///
@@ -20,8 +17,8 @@ pub struct Transport {
     resolution: u64,
     carried: Vec<f64>,
     transfers: Vec<Transfer>,
-    /// Ends by time and flow; those that a change of the rate has made wrong stay, and are skipped.
-    ends: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The time at which each flow ends at its rate.
+    ends: Ends,
     ended: Vec<FlowId>,
     active: usize,
 }
@@ -36,8 +33,6 @@ struct Transfer {
     since: u64,
     /// Rate since then.
     rate: f64,
-    /// Time at which it ends at this rate, ps.
-    end: u64,
 }
 
 impl Transport {
@@ -53,7 +48,7 @@ impl Transport {
             resolution,
             carried: Vec::new(),
             transfers: Vec::new(),
-            ends: BinaryHeap::new(),
+            ends: Ends::default(),
             ended: Vec::new(),
             active: 0,
         }
@@ -96,7 +91,7 @@ impl Transport {
     pub fn start(&mut self, spec: FlowSpec<'_>, bytes: f64) -> FlowId {
         assert!(bytes > 0.0 && bytes.is_finite(), "a transfer of {bytes} bytes");
         let flow = self.solver.add_flow(spec);
-        let transfer = Transfer { bytes, left: bytes, since: self.now, rate: 0.0, end: NEVER };
+        let transfer = Transfer { bytes, left: bytes, since: self.now, rate: 0.0 };
         match self.transfers.get_mut(flow.index()) {
             Some(place) => *place = transfer,
             None => self.transfers.push(transfer),
@@ -141,14 +136,11 @@ impl Transport {
             let passed = (now - transfer.since) as f64 / SECOND;
             transfer.left = (transfer.left - transfer.rate * passed).max(0.0);
             transfer.since = now;
-            if rate == transfer.rate && transfer.end != NEVER {
+            if rate == transfer.rate && self.ends.of(flow.0) != NEVER {
                 continue;
             }
             transfer.rate = rate;
-            transfer.end = end_of(transfer, self.resolution);
-            if transfer.end != NEVER {
-                self.ends.push(Reverse((transfer.end, flow.0)));
-            }
+            self.ends.set(flow.0, end_of(transfer, self.resolution));
         }
     }
 
@@ -158,19 +150,13 @@ impl Transport {
     pub fn next_ends(&mut self, until: u64) -> &[FlowId] {
         self.update_rates();
         self.ended.clear();
-        while let Some(&Reverse((at, index))) = self.ends.peek() {
-            let is_valid = self.transfers[index as usize].end == at;
-            if is_valid && (at > until || !self.ended.is_empty() && at > self.now) {
-                break;
-            }
-            self.ends.pop();
-            if is_valid {
-                self.now = at;
-                self.ended.push(FlowId(index));
-                self.transfers[index as usize].end = NEVER;
-            }
+        let first = self.ends.first();
+        if first != NEVER && first <= until {
+            self.now = first;
+            self.ends.flows_at(first, &mut self.ended);
         }
         for &flow in &self.ended {
+            self.ends.set(flow.0, NEVER);
             let amount = self.transfers[flow.index()].bytes;
             for (link, share) in self.solver.uses(flow) {
                 self.carried[link.index()] += share * amount;

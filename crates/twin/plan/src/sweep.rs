@@ -107,7 +107,8 @@ pub(crate) fn pfs_places(system: &System, job: &Job) -> Vec<Place> {
     places
 }
 
-/// Simulates a job on several file systems, on all cores; the results are in their order.
+/// Simulates a job on several file systems, on all cores; the results are in their order. The last ones are simulated
+/// first: on more storage nodes more messages move at the same time, which takes longest.
 pub(crate) fn simulate_all(
     system: &System,
     jobs: &[(Job, Place)],
@@ -117,8 +118,9 @@ pub(crate) fn simulate_all(
     let work = || {
         let mut done = Vec::new();
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((job, place)) = jobs.get(index) else { return done };
+            let taken = next.fetch_add(1, Ordering::Relaxed);
+            let Some(index) = jobs.len().checked_sub(taken + 1) else { return done };
+            let (job, place) = &jobs[index];
             done.push((index, simulate(system, job, *place, options)));
         }
     };

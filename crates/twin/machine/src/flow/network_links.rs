@@ -54,6 +54,11 @@ impl NetworkLinks {
         let of_groups = within.chain(&self.outward).chain(&self.inward).copied();
         of_groups.chain(self.direct.values().map(|direct| direct.link))
     }
+
+    /// That of all links between groups, which detours cross.
+    pub fn all_between(&self) -> Option<LinkId> {
+        self.global
+    }
 }
 
 /// A link between groups: the groups from which and to which it leads, router and port in the first.
@@ -189,6 +194,29 @@ impl NetworkLinks {
         };
         links.sort_unstable_by_key(|(link, _)| *link);
         links
+    }
+
+    /// The links of [`NetworkLinks::add_path`] between two nodes, each with the most share of the bytes that crosses it,
+    /// with the links between groups on some of the shortest paths, in order.
+    pub fn most_shares(&self, (from, to): (u32, u32), direct: &[LinkKey]) -> Path {
+        // A path within a group has two links at most.
+        const WITHIN: f64 = 2.0;
+        let (a, b) = (self.topology.location(from), self.topology.location(to));
+        let mut shares = Path::new();
+        if self.topology.has_spines() {
+            shares.extend([(self.up[self.leaf(&a)], 1.0), (self.down[self.leaf(&b)], 1.0)]);
+        } else {
+            let groups = [a.group, b.group].map(|group| self.local[usize::from(group)]);
+            shares.extend(groups.map(|link| (link, WITHIN)));
+        }
+        shares.push((self.outward[usize::from(a.group)], 1.0));
+        shares.push((self.inward[usize::from(b.group)], 1.0));
+        for same in direct.chunk_by(|a, b| a == b) {
+            let link = self.direct[&same[0]].link;
+            shares.push((link, same.len() as f64 / direct.len() as f64));
+        }
+        shares.extend(self.global.map(|link| (link, 2.0)));
+        shares
     }
 
     /// Adds the links between two nodes for `share` of a flow's bytes, over `draws` shortest paths.

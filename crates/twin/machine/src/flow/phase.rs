@@ -4,8 +4,7 @@ use super::begun_phase::{BegunPhase, transfers_alone};
 use super::calls::{LoneCalls, lone_calls};
 use super::document::phase_document;
 use super::fabric::{Fabric, server_use};
-
-use super::requests::are_simulated;
+use super::requests::{CallTimes, PhaseCalls, are_simulated};
 use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
@@ -20,6 +19,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct FlowOutcome {
     pub phases: Vec<Phase>,
+    /// The times of the calls of each phase; none of a phase that was not simulated request by request.
+    pub calls: Vec<CallTimes>,
     pub cost: RunCost,
     /// Rate of each of the other jobs with traffic during the phases, bytes per second.
     pub traffic: Vec<f64>,
@@ -49,6 +50,7 @@ pub(crate) fn simulate(
     });
     let all: Vec<(u32, Access)> = transfer_steps.collect();
     let (mut phases, mut runs, mut seconds) = (Vec::new(), 0, 0.0);
+    let mut call_times = Vec::new();
     let (mut moved, mut time) = (vec![0.0; scenario.traffic.len()], 0.0);
     for (nth, (iteration, access)) in all.iter().enumerate() {
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
@@ -69,6 +71,7 @@ pub(crate) fn simulate(
         moved.iter_mut().zip(&of_phase.traffic).for_each(|(sum, bytes)| *sum += bytes);
         seconds += phase.seconds;
         phases.push(Phase { iteration: *iteration, ..phase });
+        call_times.push(CallTimes::of(of_phase.calls));
     }
     let cost = RunCost {
         wall_seconds: began.elapsed().as_secs_f64(),
@@ -78,14 +81,16 @@ pub(crate) fn simulate(
         ..RunCost::default()
     };
     let traffic = moved.into_iter().map(|bytes: f64| bytes / time.max(f64::MIN_POSITIVE)).collect();
-    Ok(FlowOutcome { phases, cost, traffic })
+    Ok(FlowOutcome { phases, calls: call_times, cost, traffic })
 }
 
-/// The cost of a phase's simulation, and the traffic beside it.
+/// The cost of a phase's simulation, its calls, and the traffic beside it.
 struct PhaseCost {
     runs: u64,
     /// Simulated time of transfers.
     seconds: f64,
+    /// The calls of a phase that was simulated request by request.
+    calls: PhaseCalls,
     /// Bytes of each job with traffic in this time.
     traffic: Vec<f64>,
 }
@@ -137,10 +142,11 @@ fn simulate_phase(
     if !transfers.run(&begun.starts, goes_on, &mut fabric) {
         return None;
     }
-    let (transfers, links) = transfers.into_result();
+    let (transfers, calls, links) = transfers.into_result();
     let times = begun.times(&transfers, &mut fabric);
     let cost = PhaseCost {
         runs: transfers.runs,
+        calls,
         seconds: fabric.links.transport.now() as f64 / PS_PER_SECOND as f64,
         traffic: fabric.traffic_moved(),
     };

@@ -15,6 +15,7 @@ use self::traffic_so_far::TrafficSoFar;
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
 use super::fabric::{Fabric, Resource, server_use};
+use super::requests::CallTimes;
 use super::runs::Runs;
 use super::steady::Settling;
 use super::transfers::{PhaseTransfers, Transfers};
@@ -59,6 +60,8 @@ struct Job<'a> {
     weight: f64,
     /// Time that the transfers of each phase take, as a multiple of that by rates.
     scales: &'a [f64],
+    /// The times of the calls of each phase alone.
+    call_times: &'a [CallTimes],
     /// Repetition and access of its phases, with the delay before each, ps.
     steps: Vec<(u32, Access, u64)>,
     /// Next phase, and the time at which it may begin, ps.
@@ -165,6 +168,7 @@ impl<'a> Simulation<'a> {
             calls: &alone.calls,
             weight: bytes_in_flight(job) / first,
             scales: &alone.scales,
+            call_times: &alone.call_times,
             steps: steps_of(job),
             next: 0,
             ready: job.start,
@@ -247,6 +251,9 @@ impl<'a> Simulation<'a> {
             let of_use = use_of(number, job.steps[job.next].1);
             let (mut transfers, resolution) = begun.transfers(of_use, job.weight, &mut self.fabric);
             transfers.scale_times(job.scales.get(job.next).copied().unwrap_or(1.0));
+            if let Some(times) = job.call_times.get(job.next) {
+                transfers.share_by_calls(times);
+            }
             job.next += 1;
             let settling = Settling::default();
             job.current = Some(Current { begun, transfers, resolution, settling });
@@ -353,7 +360,7 @@ impl Job<'_> {
     /// Ends a phase.
     fn end_phase(&mut self, current: Current<'_>, fabric: &mut Fabric) {
         let Current { begun, transfers, .. } = current;
-        let (transfers, _) = transfers.into_result();
+        let (transfers, ..) = transfers.into_result();
         let times = begun.times(&transfers, fabric);
         let seconds = (times.closes.1 - times.begin) as f64 / PS_PER_SECOND as f64;
         let bytes = job_bytes(self.job);

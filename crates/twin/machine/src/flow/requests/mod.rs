@@ -37,7 +37,7 @@ const LEAST_WAITS: f64 = 0.15;
 
 /// Result of the simulation of a phase's requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PhaseCalls {
+pub(crate) struct PhaseCalls {
     /// Time, ps, by which the first calls of all processes take longer than their rates say.
     pub delay: u64,
     /// By rank, if all calls were simulated.
@@ -46,13 +46,13 @@ pub(super) struct PhaseCalls {
 
 /// The calls of a process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RankCalls {
+pub(crate) struct RankCalls {
     /// Time from its start to the end of each call, ps.
     ends: Vec<u64>,
     /// Bytes of each request, and the time from the start to its end, ps.
     pub moved: Vec<(u64, u64)>,
     /// The resource that limits them; none if that is the process itself.
-    pub limit: Option<Resource>,
+    pub(super) limit: Option<Resource>,
 }
 
 impl RankCalls {
@@ -60,6 +60,39 @@ impl RankCalls {
     pub fn time_of(&self, calls: std::ops::Range<u64>) -> f64 {
         let end_of = |calls: u64| calls.checked_sub(1).map_or(0, |last| self.ends[last as usize]);
         (end_of(calls.end) - end_of(calls.start)).max(1) as f64
+    }
+}
+
+/// The times of the calls of all processes of a phase, without other jobs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallTimes {
+    /// By rank.
+    of_ranks: Vec<RankCalls>,
+    /// Mean over the processes of the time from the start to the end of each call, ps.
+    mean_ends: Vec<f64>,
+}
+
+impl CallTimes {
+    /// Those of a phase whose calls were all simulated.
+    pub fn of(calls: PhaseCalls) -> CallTimes {
+        let of_ranks = calls.of_ranks;
+        let count = of_ranks.first().map_or(0, |calls| calls.ends.len());
+        let mean_end = |call: usize| {
+            let ends = of_ranks.iter().map(|calls| calls.ends[call] as f64);
+            ends.sum::<f64>() / of_ranks.len() as f64
+        };
+        let mean_ends = (0..count).map(mean_end).collect();
+        CallTimes { of_ranks, mean_ends }
+    }
+
+    /// The rate of some calls of a process, one after another, as a multiple of that of the same calls of all
+    /// processes; 1 where they are not known.
+    pub fn relative_rate(&self, rank: u32, calls: std::ops::Range<u64>) -> f64 {
+        let Some(of_rank) = self.of_ranks.get(rank as usize) else { return 1.0 };
+        let end_of =
+            |calls: u64| calls.checked_sub(1).map_or(0.0, |last| self.mean_ends[last as usize]);
+        let mean = (end_of(calls.end) - end_of(calls.start)).max(1.0);
+        mean / of_rank.time_of(calls)
     }
 }
 

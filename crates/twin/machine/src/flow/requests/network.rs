@@ -3,7 +3,7 @@
 use super::request::{Request, messages_together};
 use crate::flow::fabric::{Path, Resource, merge};
 use crate::flow::links::Links;
-use crate::flow::network_links::{DRAWS, NetworkLinks};
+use crate::flow::network_links::{DRAWS, LinkKey, NetworkLinks};
 use crate::io::{IoJob, PS_PER_SECOND};
 use forebay_flow::{Bottleneck, FlowId, FlowSpec, LinkId};
 use forebay_random::hash_number;
@@ -26,6 +26,9 @@ const BETWEEN_GROUPS: f64 = 0.8;
 /// fill the buffers on their ways, and hold up those of messages to other nodes, for which others wait in turn.
 /// *Settled in view* as [`BETWEEN_GROUPS`].
 const FROM_SEVERAL: f64 = 0.65;
+
+/// A link with less than this part of its capacity in use is not full, without the rounding errors of sums, too.
+const NEARLY: f64 = 1.0 - 1e-6;
 
 /// The interface of a sending node: messages that are ready, the first of which it sends.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +107,8 @@ pub(super) struct Network<'a> {
     bundles: Vec<Bundle>,
     /// Times at which messages were given to their interfaces, by request, ps.
     pushed: Vec<u64>,
+    /// By link. The others can carry what all interfaces send at the same time, so that they limit nothing.
+    can_be_full: Vec<bool>,
 }
 
 impl<'a> Network<'a> {
@@ -125,6 +130,7 @@ impl<'a> Network<'a> {
             senders_between: FxHashMap::default(),
             bundles: Vec::new(),
             pushed: vec![0; requests.len()],
+            can_be_full: Vec::new(),
         };
         network.links.transport.set_resolution(resolution);
         network.between.add_groups(&mut network.links);
@@ -143,26 +149,57 @@ impl<'a> Network<'a> {
         }
         // Adaptive routing finds the demand of all messages, at the rate of the clients' links.
         let seconds = of_client.values().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let mut direct: FxHashMap<(u32, u32), Vec<LinkKey>> = FxHashMap::default();
         for (number, request) in requests.iter().enumerate() {
             let (ends, bytes) = (network.ends(number), request.extent.bytes as f64);
-            let keys = network.between.direct_links(ends.0, ends.1, DRAWS);
-            for &key in &keys {
+            let of_ends = || network.between.direct_links(ends.0, ends.1, DRAWS);
+            let keys = direct.entry(ends).or_insert_with(of_ends);
+            for &key in &*keys {
                 let link = network.between.direct_link(key, &mut network.links);
                 link.demand += bytes / seconds / keys.len() as f64;
             }
         }
+        let mut direct: Vec<((u32, u32), Vec<LinkKey>)> = direct.into_iter().collect();
+        direct.sort_unstable();
         // One interface alone may be faster than a link.
-        for number in 0..requests.len() {
-            let ends = network.ends(number);
-            let mut keys = network.between.direct_links(ends.0, ends.1, DRAWS);
-            let part = job.links_rate(ends.0) / keys.len().max(1) as f64;
+        for ((from, _), keys) in &mut direct {
+            let part = job.links_rate(*from) / keys.len().max(1) as f64;
             keys.sort_unstable();
             for same in keys.chunk_by(|a, b| a == b) {
                 let link = network.between.direct_link(same[0], &mut network.links);
                 link.demand = link.demand.max(part * same.len() as f64);
             }
         }
+        network.find_limits(&direct);
         network
+    }
+
+    /// Finds the links that can be full; `direct` has the nodes between which messages go, and the links between groups
+    /// on their ways, in order.
+    fn find_limits(&mut self, direct: &[((u32, u32), Vec<LinkKey>)]) {
+        let mut most = vec![0.0; self.links.units.len()];
+        self.can_be_full = vec![true; most.len()];
+        for of_sender in direct.chunk_by(|a, b| a.0.0 == b.0.0) {
+            let mut shares: FxHashMap<LinkId, f64> = FxHashMap::default();
+            for (ends, keys) in of_sender {
+                for (link, share) in self.between.most_shares(*ends, keys) {
+                    let of_link = shares.entry(link).or_default();
+                    *of_link = of_link.max(share);
+                }
+            }
+            let rate = self.job.links_rate(of_sender[0].0.0);
+            // Each link has its own sum: their order does not matter.
+            for (link, share) in shares {
+                most[link.index()] += rate * share;
+            }
+        }
+        let network = self.between.links().chain(self.between.all_between());
+        for link in network {
+            // Of links between groups messages may use a part.
+            let load = most[link.index()] / BETWEEN_GROUPS;
+            let capacity = self.links.transport.solver().capacity(link);
+            self.can_be_full[link.index()] = load > capacity * NEARLY;
+        }
     }
 
     /// The time, ps.
@@ -276,6 +313,7 @@ impl<'a> Network<'a> {
             path.push((receiver.link, share / self.used_of(receiver)));
             self.between.add_path(ends, (share, DRAWS), &mut path, &mut self.links);
         }
+        path.retain(|(link, _)| self.can_be_full[link.index()]);
         merge(&mut path);
         let between = self.enter_between(&mut path);
         let bytes = messages.iter().map(|(_, left)| *left).fold(f64::INFINITY, f64::min);

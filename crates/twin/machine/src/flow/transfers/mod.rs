@@ -9,7 +9,7 @@ use super::fabric::{Fabric, Owner, Path, Resource};
 use super::fetches::Fetches;
 use super::objects::Objects;
 use super::phase_links::{Demand, PhaseLinks};
-use super::requests::PhaseCalls;
+use super::requests::{CallTimes, PhaseCalls};
 use super::runs::{Run, Runs};
 use crate::io::{IoJob, PS_PER_SECOND};
 use forebay_flow::{Bottleneck, FlowId};
@@ -89,6 +89,8 @@ pub(super) struct PhaseTransfers<'a> {
     scale: f64,
     /// Weight of the flows of its processes.
     weight: f64,
+    /// The times of the calls alone, in proportion to whose rates runs share what limits them.
+    call_times: Option<&'a CallTimes>,
     /// Next transfer of each process, and the one after the last.
     next: Vec<u64>,
     last: u64,
@@ -132,6 +134,7 @@ impl<'a> PhaseTransfers<'a> {
             lone,
             scale: 1.0,
             weight,
+            call_times: None,
             next: vec![0; tasks],
             last: job.pattern.transfers_per_rank(),
             under_way: (0..tasks).map(|_| None).collect(),
@@ -166,6 +169,13 @@ impl<'a> PhaseTransfers<'a> {
     pub fn scale_times(&mut self, scale: f64) {
         assert!(scale.is_finite() && scale > 0.0, "a multiple of a time: {scale}");
         self.scale = scale;
+    }
+
+    /// Lets runs share what limits them in proportion to their rates alone, for a phase whose calls alone take these
+    /// times: those that are served one after another end one after another, and meet others elsewhere. With equal
+    /// shares all that begin together end together, and go on together to the next server or object.
+    pub fn share_by_calls(&mut self, times: &'a CallTimes) {
+        self.call_times = Some(times);
     }
 
     /// Simulates the phase; `starts` has the time of each process's first transfer, ps. `goes_on` gets
@@ -255,16 +265,16 @@ impl<'a> PhaseTransfers<'a> {
         (self.moved(fabric) - moved) * PS_PER_SECOND as f64 / (now - at).max(1) as f64
     }
 
-    /// The transfers as they were simulated.
+    /// The transfers, and the calls of a phase by requests, as they were simulated.
     ///
     /// # Panics
     /// If the phase is complete and bytes are missing.
-    pub fn into_result(self) -> (Transfers, PhaseLinks<'a>) {
+    pub fn into_result(self) -> (Transfers, PhaseCalls, PhaseLinks<'a>) {
         let moved: u64 = self.result.ranks.iter().map(|rank| rank.bytes).sum();
         let all = self.job.pattern.bytes_per_rank() * u64::from(self.job.tasks());
         let is_whole = moved as i64 + self.skipped == all as i64 || !self.result.is_complete;
         assert!(is_whole, "{moved} and {} of {all} bytes", self.skipped);
-        (self.result, self.links)
+        (self.result, self.calls, self.links)
     }
 
     /// Runs of all processes, as many as the first process has, counted up to a few above `most`.

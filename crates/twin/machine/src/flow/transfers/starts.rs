@@ -85,10 +85,12 @@ impl PhaseTransfers<'_> {
         let left = last.map_or(0, |last| last.until).saturating_sub(fabric.now()) as f64;
         let at_objects = run.bytes as f64 * PS_PER_SECOND as f64 / (left.max(1.0) * self.scale);
         let alone = self.rate_alone(node, &run, waited);
+        let first = self.result.ranks[rank as usize].transfers;
+        let calls_of_run = first..first + run.transfers;
+        let of_calls = self.call_times.map(|times| times.relative_rate(rank, calls_of_run.clone()));
         let (cap, capped_by) = match self.calls.of_ranks.get(rank as usize) {
             Some(calls) => {
-                let first = self.result.ranks[rank as usize].transfers;
-                let time = calls.time_of(first..first + run.transfers);
+                let time = calls.time_of(calls_of_run);
                 (run.bytes as f64 * PS_PER_SECOND as f64 / time, calls.limit)
             }
             None => {
@@ -102,7 +104,8 @@ impl PhaseTransfers<'_> {
             true => (path, Path::new()),
             false => (Path::new(), path),
         };
-        let spec = FlowSpec { count: 1, weight: self.weight, cap, path: &path };
+        let weight = self.weight * of_calls.unwrap_or(1.0);
+        let spec = FlowSpec { count: 1, weight, cap, path: &path };
         let flow = fabric.links.transport.start(spec, run.bytes as f64);
         let transfer = (self.job.pattern.transfer_bytes() as f64, self.lone[node as usize]);
         for (at, (key, _)) in run.objects.iter().enumerate().take(waits.len()) {
@@ -112,8 +115,7 @@ impl PhaseTransfers<'_> {
             self.add_writer(*key, writer, fabric);
         }
         fabric.set_owner(flow, Owner { job: self.job.number.into(), rank });
-        let is_first = self.result.ranks[rank as usize].transfers == 0;
-        let delay = if is_first { self.calls.delay } else { 0 };
+        let delay = if first == 0 { self.calls.delay } else { 0 };
         let began = fabric.links.transport.now().saturating_sub(delay);
         self.count_under_way += 1;
         self.under_way[rank as usize] =

@@ -67,7 +67,7 @@ pub(super) fn simulate(
         simulations.known.push(match scenario.io.first() {
             Some(of_job) => {
                 let calls = flow::calls_of_nodes(&scenario, of_job, options)?;
-                JobAlone { scales: scales_of_phases(&scenario, &calls, options)?, calls }
+                job_alone(&scenario, calls, options)?
             }
             None => JobAlone::default(),
         });
@@ -92,31 +92,33 @@ pub(super) fn simulate(
     Ok(FlowResults { alone, together, runs: simulations.runs })
 }
 
-/// The time that the transfers of each phase of a scenario's only I/O job take alone, request by request, as a
-/// multiple of that by rates: for phases with few requests, and 1 for others. Beside other jobs rates tell how long
-/// phases take, so that their times alone and together compare.
-fn scales_of_phases(
+/// What is known of a scenario's only I/O job: the times of its calls request by request, for phases with few requests,
+/// and the time that the transfers of each phase take so, as a multiple of that by rates. Beside other jobs rates tell
+/// how long phases take, so that their times alone and together compare.
+fn job_alone(
     scenario: &Scenario,
-    calls: &[LoneCalls],
+    calls: Vec<LoneCalls>,
     options: &SimOptions,
-) -> Result<Vec<f64>, StudyError> {
+) -> Result<JobAlone, StudyError> {
+    let unknown = JobAlone { calls, scales: Vec::new(), call_times: Vec::new() };
     let [job] = scenario.io.as_slice() else { unreachable!("one I/O job") };
     if !flow::all_are_simulated(job) {
-        return Ok(Vec::new());
+        return Ok(unknown);
     }
     let by_requests = flow::simulate(scenario, (job, true), options, &|_, _, _| true)?;
-    let mut scales = vec![1.0; by_requests.phases.len()];
+    let scales = vec![1.0; by_requests.phases.len()];
+    let mut known = JobAlone { scales, call_times: by_requests.calls, ..unknown };
     for _ in 0..ROUNDS {
-        let known = JobAlone { calls: calls.to_vec(), scales: scales.clone() };
-        let by_rates = flow::simulate_jobs(scenario, &[known], &|_, _, _| true)?;
+        let alone = std::slice::from_ref(&known);
+        let by_rates = flow::simulate_jobs(scenario, alone, &|_, _, _| true)?;
         let [by_rates] = by_rates.jobs.as_slice() else { unreachable!("one job") };
         for ((scale, one), other) in
-            scales.iter_mut().zip(&by_requests.phases).zip(&by_rates.phases)
+            known.scales.iter_mut().zip(&by_requests.phases).zip(&by_rates.phases)
         {
             *scale *= one.transfer_seconds / other.transfer_seconds.max(f64::MIN_POSITIVE);
         }
     }
-    Ok(scales)
+    Ok(known)
 }
 
 /// The slowdown of a job with traffic, whose messages have no latency: accepted load alone / together.
