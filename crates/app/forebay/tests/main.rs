@@ -1,6 +1,7 @@
 //! The command `forebay` and the systems that it starts, from outside.
 //!
 //! Each module is a subject. Tests of hosts need root, for network namespaces and mounts.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod accuracy_document;
 mod adhoc;

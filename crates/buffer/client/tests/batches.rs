@@ -155,6 +155,10 @@ fn compare_with_single_requests(nodes: usize, seed: u64) {
         let mut targets = BTreeMap::new();
         for _ in 0..random.below(80) {
             let path = random_path(&mut random);
+            // Other paths lead through these links.
+            if kind >= 2 && ["f/loop", "d/dangling"].map(Path::new).contains(&&*path) {
+                continue;
+            }
             let resolved = batched.resolve(path.parent().unwrap_or(Path::new("")), true);
             let parent = resolved.map_or_else(|_| Err(path.clone()), |attr| Ok(attr.ino));
             targets.entry((parent, path.file_name().map(ToOwned::to_owned))).or_insert(path);

@@ -73,7 +73,9 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.network.cut(false);
-        self.mount.take().map(support::unmount);
+        if let Some(mount) = self.mount.take() {
+            support::unmount(mount);
+        }
     }
 }
 

@@ -93,7 +93,9 @@ impl Two {
 
 impl Drop for Two {
     fn drop(&mut self) {
-        self.other.take().map(support::unmount);
+        if let Some(mount) = self.other.take() {
+            support::unmount(mount);
+        }
     }
 }
 

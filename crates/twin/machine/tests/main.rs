@@ -1,4 +1,5 @@
 //! Workloads on simulated machines.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod acknowledged;
 mod collective;
