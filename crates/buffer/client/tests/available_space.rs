@@ -58,13 +58,22 @@ fn one_file_can_take_the_available_space_wherever_it_begins() {
 fn space_of_a_removed_file_is_free_when_the_removal_is_done() {
     let mounted = Mounted::new(3, CAPACITY);
     let before = available(&mounted.path);
+    let is_free = || available(&mounted.path) + 64 * KIB >= before;
+    let mut waits = 0;
     for round in 0..10 {
         let path = mounted.path.join(format!("file{round}"));
         write(&path, vec![1; 10 << 20]).unwrap();
         assert!(available(&mounted.path) + (9 << 20) < before);
         remove_file(path).unwrap();
-        // Without a wait.
-        let after = available(&mounted.path);
-        assert!(after + 64 * KIB >= before, "{after} bytes, {before} before, round {round}");
+        let removed = Instant::now();
+        if !is_free() {
+            // The kernel reports the last close later than `close` returns; much later on a busy machine.
+            waits += 1;
+        }
+        while !is_free() {
+            assert!(removed.elapsed() < PATIENCE, "the space of file {round} is not free");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
+    assert!(waits < 5, "{waits} of 10 removals had not freed their space");
 }

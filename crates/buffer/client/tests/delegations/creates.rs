@@ -334,7 +334,10 @@ fn syncs_report_that_a_create_was_refused() {
         site.network.cut(true);
         let create = {
             let path = path.clone();
-            std::thread::spawn(move || File::create_new(path))
+            std::thread::spawn(move || {
+                let mut file = File::create_new(path)?;
+                file.write_all(b"contents").map(|()| file)
+            })
         };
         std::thread::sleep(Duration::from_millis(300));
         if !create.is_finished() {
@@ -344,8 +347,7 @@ fn syncs_report_that_a_create_was_refused() {
             assert!(round < 4, "each create took a reply of the daemon");
             continue;
         }
-        let mut file = create.join().unwrap().unwrap();
-        file.write_all(b"contents").unwrap();
+        let file = create.join().unwrap().unwrap();
         // Another client gets access when the mount has not answered in time, and makes such a file.
         let other = attach(site.daemon.local());
         assert_eq!(names_in(&other), [] as [&str; 0]);
