@@ -154,7 +154,11 @@ impl<O: Objects> Volume<O> {
         let shared = self.space.shared().cloned();
         let _granting = shared.as_ref().map(SharedSpace::begin_grant);
         let (used, limit) = (self.space.used(), self.space.limit(self.state.spec.capacity));
-        let is_full = |covered| !frees && used.saturating_add(length - covered) > limit;
+        // More than the capacity can be in use: the flash's file system needs space for its maps of extents.
+        let is_full = |covered| {
+            let needed = length - covered;
+            !frees && needed > 0 && used.saturating_add(needed) > limit
+        };
         if is_full(covered) && is_full(self.objects.bytes_with_blocks(object, offset..end)?) {
             return Err(Errno::ENOSPC);
         }
