@@ -2,7 +2,6 @@
 //! killed, or of an earlier release.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NewFile, Os, Results, System};
@@ -14,6 +13,7 @@ use forebay_protocol::message::{
     Trailing,
 };
 use forebay_protocol::{Attr, Call, Credentials, Errno, FileKind, Ino};
+use forebay_random::RandomSequence;
 use forebay_store::daemon::{Daemon, StoreOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,23 +26,11 @@ use support::process::Process;
 use support::striped_admin::StripedAdmin;
 use support::{INSTANCE, Pool, STRIPE, Temporary, as_user, attach, make_instance, spec};
 
-/// xorshift64* (Vigna 2016).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) as usize % bound
-    }
-
-    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
-    }
+fn one_of<'a>(random: &mut RandomSequence, choices: &[&'a str]) -> &'a str {
+    choices[random.below(choices.len() as u32) as usize]
 }
 
-/// Requests of these kinds answered so far.
+/// Requests of this kind answered so far.
 fn answered(daemons: &[Daemon], kind: &str) -> u64 {
     let of = |daemon: &Daemon| {
         let requests = daemon.stats().collect_report(Duration::ZERO).requests;
@@ -57,7 +45,7 @@ fn set_mode(fs: &Fs, path: &str, mode: u16) {
     fs.set_attr(ino, None, set).unwrap();
 }
 
-/// What does not depend on numbers and times.
+/// The attributes that are equal in two instances: not inode numbers and times.
 fn shown(attr: Result<Attr, Errno>) -> Result<(FileKind, u16, u32, u32, u64), Errno> {
     attr.map(|attr| (attr.kind, attr.mode, attr.uid, attr.nlink, attr.size))
 }
@@ -84,7 +72,7 @@ fn make_tree(fs: &Fs) {
 }
 
 /// A path that may exist.
-fn random_path(random: &mut Random) -> PathBuf {
+fn random_path(random: &mut RandomSequence) -> PathBuf {
     let dirs = [
         "",
         "a",
@@ -106,7 +94,8 @@ fn random_path(random: &mut Random) -> PathBuf {
     let name = format!("n{}", random.below(12));
     let long = "x".repeat(300);
     let names = [&*name, &name, &name, &name, &name, "..", "loop", "b", "dangling", &long];
-    Path::new(random.of(&dirs)).join(random.of(&names))
+    let dir = one_of(random, &dirs);
+    Path::new(dir).join(one_of(random, &names))
 }
 
 /// An operation on one path.
@@ -144,13 +133,13 @@ fn compare_with_single_requests(nodes: usize, seed: u64) {
     let [batched, single] = [&pools[0].0, &pools[1].0].map(|pool| attach(pool.nodes()));
     make_tree(&batched);
     make_tree(&single);
-    let mut random = Random(seed);
+    let mut random = RandomSequence::new(seed);
     let (mut failed, mut made) = (BTreeSet::new(), 0);
     for round in 0..60 {
         let uid = if random.below(2) == 0 { 0 } else { 1000 };
         let user = Credentials { uid, gid: uid, groups: Some(Vec::new()), checked: false };
         let [batched, single] = [&batched, &single].map(|fs| fs.on_behalf_of(user.clone()));
-        let kind = random.below(4);
+        let kind = random.below(4) as usize;
         // Each path leads elsewhere, so that the order does not matter.
         let mut targets = BTreeMap::new();
         for _ in 0..random.below(80) {

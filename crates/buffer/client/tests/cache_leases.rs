@@ -1,17 +1,16 @@
 //! Two mounts and a library client of one instance, whose kernels cache names and attributes under leases:
 //! each change is visible to the others at once, and costs nobody who is idle a request.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
-use forebay_client::{ClientOptions, Mount, MountOptions, mount};
-use forebay_protocol::address::Address;
+use forebay_client::Mount;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
-use support::{INSTANCE, Pool, READ_WRITE, Temporary, attach, mount_at};
+use support::process::{be_the_mount, start_mount};
+use support::{Pool, READ_WRITE, Temporary, attach, mount_at};
 
 /// Longer than a session gets no lease after its lease was recalled.
 const AFTER_DENIAL: Duration = Duration::from_millis(1100);
@@ -250,39 +249,19 @@ fn newcomer_does_not_wait_until_what_a_mount_caches_has_expired() {
     assert!(shortest < Duration::from_millis(500), "{shortest:?} for an attachment and a create");
 }
 
-/// The address of the daemon, and the mount point, for the test `mount_process`.
-const DAEMON: &str = "FOREBAY_TEST_CACHE_LEASES_DAEMON";
-const MOUNT_POINT: &str = "FOREBAY_TEST_CACHE_LEASES_MOUNT";
-
 #[test]
 #[ignore = "not a test: a mount that another test stops"]
 fn mount_process() {
-    let (Ok(address), Ok(path)) = (std::env::var(DAEMON), std::env::var(MOUNT_POINT)) else {
-        return;
-    };
-    let address: Address = address.parse().unwrap();
-    let fs = forebay_client::Fs::attach(address, INSTANCE, ClientOptions::default()).unwrap();
-    let _mount = mount(fs, Path::new(&path), &MountOptions::default()).unwrap();
-    std::thread::sleep(Duration::from_secs(600));
+    be_the_mount(|address, path| mount_at(attach(address), path));
 }
 
 #[test]
 fn stopped_mount_does_not_delay_changes_for_ever_and_shows_nothing_old() {
     let site = Site::new();
     let path = site.temporary.dir("stopped");
-    let mut stopped = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "cache_leases::mount_process"])
-        .env(DAEMON, site.pool.daemons[0].address().to_string())
-        .env(MOUNT_POINT, &path)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let address = site.pool.daemons[0].address();
+    let mut stopped = start_mount("cache_leases::mount_process", &address, &path);
     fs::write(site.paths[0].join("file"), "").unwrap();
-    let start = Instant::now();
-    while !path.join("file").exists() {
-        assert!(start.elapsed() < Duration::from_secs(30), "no mount");
-        std::thread::sleep(Duration::from_millis(10));
-    }
     std::thread::sleep(AFTER_DENIAL);
     assert_eq!(fs::metadata(path.join("file")).unwrap().len(), 0);
     let pid = rustix::process::Pid::from_child(&stopped);

@@ -2,7 +2,7 @@
 
 use super::support::faulty_network::FaultyNetwork;
 use super::support::network_pool::NetworkPool;
-use super::support::process::{Process, key};
+use super::support::process::{Process, be_the_mount, key, start_mount};
 use super::support::{INSTANCE, Temporary, make_instance, mount_at, unmount};
 use super::{PIECE, Site, check_content, content, expected, write_piece};
 use forebay_client::{ClientOptions, Fs};
@@ -10,12 +10,12 @@ use forebay_protocol::address::Address;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::IntoRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn client(address: Address) -> Fs {
     let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
@@ -53,7 +53,7 @@ fn full_instance_refuses_the_write_that_does_not_fit() {
     site.end();
 }
 
-/// What a program does after it has delayed writes.
+/// The call of a program that reports an error of delayed writes before it.
 type Report = fn(File, u64) -> io::Result<()>;
 
 /// Errors are reported by the next write, by a sync, and by close.
@@ -114,35 +114,12 @@ fn mount_that_is_cut_off_loses_nothing_if_others_only_look_at_attributes() {
     site.end();
 }
 
-/// The address of the daemon and the mount point, for the test `mount_process`.
-const DAEMON: &str = "FOREBAY_TEST_DELAYED_WRITES_DAEMON";
-const MOUNT_POINT: &str = "FOREBAY_TEST_DELAYED_WRITES_MOUNT";
+const MOUNT: &str = "delayed_writes::faults::mount_process";
 
 #[test]
 #[ignore = "not a test: a mount that another test kills"]
 fn mount_process() {
-    let (Ok(address), Ok(path)) = (std::env::var(DAEMON), std::env::var(MOUNT_POINT)) else {
-        return;
-    };
-    let _mount = mount_at(client(address.parse().unwrap()), Path::new(&path));
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-fn start_mount(daemon: &Process, at: &Path) -> Child {
-    let outside = fs::metadata(at).unwrap().dev();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "delayed_writes::faults::mount_process"])
-        .env(DAEMON, daemon.remote().to_string())
-        .env(MOUNT_POINT, at)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begun = Instant::now();
-    while fs::metadata(at).unwrap().dev() == outside {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no mount");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child
+    be_the_mount(|address, path| mount_at(client(address), path));
 }
 
 /// Writes small pieces until that fails, with an `fsync` after each 100. Counts the bytes of which `fsync` has
@@ -171,7 +148,7 @@ fn killed_mount_loses_nothing_that_is_synced_and_leaves_no_gaps() {
         let daemon = Process::start(&temporary.dir("flash"));
         make_instance(daemon.local(), 256 << 20);
         let at = temporary.dir("mnt");
-        let mut child = start_mount(&daemon, &at);
+        let mut child = start_mount(MOUNT, &daemon.remote(), &at);
         let synced = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let path = at.join("file");

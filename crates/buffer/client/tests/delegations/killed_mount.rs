@@ -2,21 +2,18 @@
 
 use super::creates::read_elsewhere;
 use super::names_in;
-use super::support::process::Process;
+use super::support::process::{Process, be_the_mount, start_mount};
 use super::support::{INSTANCE, Temporary, attach, make_instance, noise};
 use forebay_client::{ClientOptions, Fs, MountOptions, mount};
-use forebay_protocol::address::Address;
 use forebay_random::RandomSequence;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const DAEMON: &str = "FOREBAY_TEST_DELEGATIONS_DAEMON";
-const MOUNT_POINT: &str = "FOREBAY_TEST_DELEGATIONS_MOUNT";
+const MOUNT: &str = "delegations::killed_mount::mount_process";
 const LENGTH: u64 = 3901;
 /// Files that are synced one by one, with their directory.
 const SYNCED: usize = 20;
@@ -26,31 +23,11 @@ const MAX_OUTSTANDING: usize = 4;
 #[test]
 #[ignore = "not a test: a mount that another test kills"]
 fn mount_process() {
-    let (Ok(address), Ok(path)) = (std::env::var(DAEMON), std::env::var(MOUNT_POINT)) else {
-        return;
-    };
-    let address: Address = address.parse().unwrap();
-    let fs = Fs::attach(address, INSTANCE, ClientOptions::default()).unwrap();
-    let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
-    let _mount = mount(fs, Path::new(&path), &options).unwrap();
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-fn start_mount(daemon: &Process, at: &Path) -> Child {
-    let outside = fs::metadata(at).unwrap().dev();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--ignored", "delegations::killed_mount::mount_process"])
-        .env(DAEMON, daemon.local().to_string())
-        .env(MOUNT_POINT, at)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let begun = Instant::now();
-    while fs::metadata(at).unwrap().dev() == outside {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no mount");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child
+    be_the_mount(|address, path| {
+        let fs = Fs::attach(address, INSTANCE, ClientOptions::default()).unwrap();
+        let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
+        mount(fs, path, &options).unwrap()
+    });
 }
 
 fn name(number: usize) -> String {
@@ -80,7 +57,7 @@ fn killed_mount_leaves_whole_files_except_the_last_ones() {
         let daemon = Process::start(&temporary.dir(&format!("flash{round}")));
         make_instance(daemon.local(), 1 << 30);
         let at = temporary.dir(&format!("mnt{round}"));
-        let mut child = start_mount(&daemon, &at);
+        let mut child = start_mount(MOUNT, &daemon.local(), &at);
         let dir = at.join("dir");
         fs::create_dir(&dir).unwrap();
         let closed = AtomicUsize::new(0);

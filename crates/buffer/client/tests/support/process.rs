@@ -1,9 +1,11 @@
 //! A storage daemon in a separate process, which can be killed.
 
+use forebay_client::Mount;
 use forebay_net::auth::PoolKey;
 use forebay_protocol::address::Address;
 use forebay_store::daemon::{Daemon, StoreOptions};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 const DIRECTORY: &str = "FOREBAY_TEST_DAEMON_DIR";
 const PORT: &str = "FOREBAY_TEST_DAEMON_PORT";
 const SEGMENT: &str = "FOREBAY_TEST_DAEMON_SEGMENT";
+const MOUNT_DAEMON: &str = "FOREBAY_TEST_MOUNT_DAEMON";
+const MOUNT_POINT: &str = "FOREBAY_TEST_MOUNT_POINT";
 
 pub fn key() -> PoolKey {
     PoolKey::new(b"a key for tests only").unwrap()
@@ -30,6 +34,34 @@ pub fn be_the_daemon() {
         options.segment_size = bytes.parse().unwrap();
     }
     Daemon::start(options).unwrap().wait().unwrap();
+}
+
+/// The body of an ignored test that [`start_mount`] runs in another process: mounts an instance of the daemon
+/// at an address, with `mount`, until it is killed.
+pub fn be_the_mount(mount: impl FnOnce(Address, &Path) -> Mount) {
+    let (Ok(address), Ok(path)) = (std::env::var(MOUNT_DAEMON), std::env::var(MOUNT_POINT)) else {
+        return;
+    };
+    let _mount = mount(address.parse().unwrap(), Path::new(&path));
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// Runs the ignored `test`, whose body is [`be_the_mount`], and waits until it has mounted.
+pub fn start_mount(test: &str, daemon: &Address, at: &Path) -> Child {
+    let outside = std::fs::metadata(at).unwrap().dev();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--ignored", test])
+        .env(MOUNT_DAEMON, daemon.to_string())
+        .env(MOUNT_POINT, at)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while std::fs::metadata(at).unwrap().dev() == outside {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no mount");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
 }
 
 pub struct Process {
