@@ -171,8 +171,8 @@ impl File {
         transfer::write(&self.parts, data, offset)
     }
 
-    /// Waits until the storage node has all writes of this client to this inode. Fails, once, if one of them failed that was reported as
-    /// carried out, through any open file of this client with this inode.
+    /// Waits until the storage node has all writes of this client to this inode. Fails, once, if one of them
+    /// failed that was reported as carried out, through any open file of this client with this inode.
     pub fn flush(&self) -> Result<(), Errno> {
         self.finish_writes();
         self.report_failure()

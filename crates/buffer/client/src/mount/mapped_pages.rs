@@ -25,7 +25,8 @@ const MAX_BYTES: usize = 2 << 20;
 /// Parts of writes that are remembered of a file.
 const MAX_PARTS: usize = 2 * MAX_BYTES / PAGE_BYTES as usize;
 
-/// What a file needs for its writes and its mapped pages to be combined. `F` is an open file.
+/// The order of writes to a file and of its mapped pages, and what those writes replaced that a page from before
+/// them could undo. `F` is an open file.
 #[derive(Debug)]
 pub struct MappedPages<F> {
     /// `None`: the kernel has no pages of the file. Held for reading while data are written.

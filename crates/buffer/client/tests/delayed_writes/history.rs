@@ -16,7 +16,7 @@ const OPERATIONS: u32 = 60;
 /// Largest length of the file, in bytes.
 const MAX_LENGTH: u64 = 1 << 20;
 
-/// What a program on one mount does.
+/// A program on one mount, with the file that it has open.
 struct Program {
     path: PathBuf,
     /// Open for reading and writing, or not open.

@@ -92,7 +92,7 @@ pub(super) fn simulate(
     Ok(FlowResults { alone, together, runs: simulations.runs })
 }
 
-/// What is known of a scenario's only I/O job: the times of its calls request by request, for phases with few requests,
+/// A scenario's only I/O job alone: the times of its calls request by request, for phases with few requests,
 /// and the time that the transfers of each phase take so, as a multiple of that by rates. Beside other jobs rates tell
 /// how long phases take, so that their times alone and together compare.
 fn job_alone(
