@@ -1,5 +1,4 @@
 //! The table of docs/accuracy.md is that of `forebay validate --format markdown`, and the README sums it up.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -2,7 +2,6 @@
 //! namespaces here.
 //!
 //! Needs root: it makes network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -1,7 +1,6 @@
 //! `forebay adhoc` in jobs of Slurm: Debian's Slurm, three nodes, an ordinary user.
 //!
 //! Needs root: it creates network namespaces.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -1,5 +1,4 @@
 //! `forebay admin`: usage and quotas of an embedded pool.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -1,5 +1,4 @@
 //! Several `forebay run` at a time on one embedded pool, as of the tasks of a job array.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::embedded_home;
 use std::fs;

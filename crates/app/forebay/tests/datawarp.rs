@@ -1,5 +1,4 @@
 //! libdatawarp, called by C programs in a job.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::forebay;
 use crate::library;

@@ -1,8 +1,6 @@
 //! The JSON documents: documented field by field, and read back as they were written. The table of
 //! guarantees: its tests exist. Tests: all are compiled.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
-
 use crate::sample;
 use forebay_machine::results::{CollectiveRun, InterferenceRun, IorStudy, SCHEMA, TrafficRun};
 use serde_json::Value;

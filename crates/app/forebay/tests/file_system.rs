@@ -1,5 +1,4 @@
 //! `forebay sim ior --file-system pfs`.
-#![allow(clippy::unwrap_used)]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -1,5 +1,4 @@
 //! Mistakes that users make in their first hour, and the messages for them.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::forebay;
 use forebay::{CommandOutput, WorkDir};

@@ -1,7 +1,6 @@
 //! A pool over three hosts: controller, storage daemons and agents, and jobs of several users.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

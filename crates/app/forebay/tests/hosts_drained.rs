@@ -2,7 +2,6 @@
 //! persistent instance are on the other hosts.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

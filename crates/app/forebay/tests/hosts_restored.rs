@@ -1,7 +1,6 @@
 //! A storage node whose flash is not mounted, and a controller restored from a backup: the data stay.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -1,7 +1,6 @@
 //! Administration of a pool over three hosts: sessions of clients, and the expiry of instances.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -2,7 +2,6 @@
 //! load-balanced instance.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use crate::library;

@@ -1,5 +1,4 @@
 //! Interrupted simulations leave no files.
-#![allow(clippy::unwrap_used)]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -1,5 +1,4 @@
 //! Job scripts on an embedded pool, as a user runs them.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::embedded_home;
 use std::fs;

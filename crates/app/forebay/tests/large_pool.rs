@@ -2,7 +2,6 @@
 //!
 //! The controller, the connections and the nodes' state machines are the real ones; fragments, mounts
 //! and stages are done at once.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use crate::simulated;

@@ -1,5 +1,4 @@
 //! Logs of a job: to a file as text or JSON; to standard error only errors.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use serde_json::Value;
 use std::fs;

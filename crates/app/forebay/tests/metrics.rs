@@ -1,5 +1,4 @@
 //! Metrics of a running job: the page is well-formed, and counters rise by the work done.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::exposition;
 use exposition::Page;

@@ -1,5 +1,4 @@
 //! `forebay log` on logs that a program left when it was killed.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_mpiio_log::{Datatype, Identity, Limits, LogWriter, View};
 use std::fs::{self, File};

@@ -1,5 +1,4 @@
 //! Observations of simulations: traces, time series, delays by cause.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::forebay;
 use forebay::WorkDir;

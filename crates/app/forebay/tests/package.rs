@@ -2,7 +2,6 @@
 //! network.
 //!
 //! Needs root: it makes namespaces, and a group of processes for systemd.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -1,5 +1,4 @@
 //! The interception library in unmodified programs: results are those through the mount.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::cluster;
 use crate::forebay;

@@ -1,5 +1,4 @@
 //! The published rows that are like a test, and what they say of a prediction.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_app::validate::kinds::{note, published_like};
 use forebay_machine::results::PublishedKind;

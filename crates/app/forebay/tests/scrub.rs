@@ -1,5 +1,4 @@
 //! `forebay scrub` finds flipped bits.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{FileExt, MetadataExt};

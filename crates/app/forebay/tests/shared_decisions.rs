@@ -1,6 +1,5 @@
 //! The buffer's controller and the twin take the same decisions: the same storage nodes for each
 //! instance, and the same node for each byte of a file.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_control::controller::*;
 use forebay_control::messages::*;

@@ -1,5 +1,4 @@
 //! `forebay sim interference`.
-#![allow(clippy::unwrap_used)]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -1,5 +1,4 @@
 //! `forebay sim traffic`.
-#![allow(clippy::unwrap_used)]
 
 use crate::forebay;
 use forebay::WorkDir;

@@ -1,7 +1,6 @@
 //! Burst buffers in Slurm's accounting: MariaDB, slurmdbd and Slurm on the hosts of a pool.
 //!
 //! Needs root: it creates network namespaces.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

@@ -1,5 +1,4 @@
 //! Staging by job scripts: killed processes, invalid lists, full instances, progress.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::forebay;
 use forebay::WorkDir;

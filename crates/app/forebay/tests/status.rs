@@ -1,5 +1,4 @@
 //! `forebay status` of various pools.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use serde_json::Value;
 use std::fs;

@@ -1,5 +1,4 @@
 //! `forebay store` on the directory of a stopped storage daemon.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_store::daemon::{Daemon, StoreOptions};
 use serde_json::Value;

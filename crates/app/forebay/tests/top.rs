@@ -1,5 +1,4 @@
 //! `forebay top` with and without a terminal.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,4 @@
 //! I/O statistics of jobs, which are shown after their end.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::forebay;
 use std::fs;

@@ -1,7 +1,6 @@
 //! The interface for batch systems: the life of a job in calls of `forebay wlm`, and `forebay check`.
 //!
 //! Needs root: it creates network namespaces and acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use std::fs;

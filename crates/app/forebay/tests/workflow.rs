@@ -1,7 +1,6 @@
 //! Workflows of an ordinary user under Debian's Slurm, on three nodes.
 //!
 //! Needs root: it creates network namespaces.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::cluster;
 use crate::workflow_site;

@@ -1,7 +1,5 @@
 //! Application of logs after the close (`forebay_log_flush=background`).
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use support::{Mpi, intercept, run, statistics};
 

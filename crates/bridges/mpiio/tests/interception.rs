@@ -1,8 +1,6 @@
 //! Interception: calls of files that are not selected pass through; those of selected files are
 //! logged, whatever the interface of the program.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use std::path::Path;
 use support::{Mpi, Statistics, assert_equal_files, intercept, run, statistics};

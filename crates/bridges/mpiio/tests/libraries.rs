@@ -1,7 +1,5 @@
 //! Libraries over MPI-IO: their files are those of plain MPI-IO.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use std::path::Path;
 use support::{Mpi, assert_equal_files, intercept, run, statistics};

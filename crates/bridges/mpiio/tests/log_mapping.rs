@@ -1,7 +1,5 @@
 //! Logs of processes, and logs that the processes of a node share.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! The order of writes of different processes, handles and names of a file (`programs/order.c`).
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use std::path::Path;
 use support::{Mpi, Statistics, intercept, run, statistics};

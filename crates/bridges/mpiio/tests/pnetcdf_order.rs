@@ -1,8 +1,6 @@
 //! Programs over PnetCDF that a log of puts can get wrong: puts that overlap or are filled, a log
 //! device without space, programs that are killed, and their reruns.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay, scan};
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,6 @@
 //! Random programs (`programs/random.c`): reads and files are what they must be, and the files are equal
 //! to those of plain MPI-IO.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

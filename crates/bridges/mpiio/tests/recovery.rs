@@ -1,7 +1,5 @@
 //! Programs that are killed: what they have synced is in their logs, and a rerun is not disturbed.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay};
 use support::{Mpi, intercept, run, statistics};

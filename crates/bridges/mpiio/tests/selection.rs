@@ -1,7 +1,5 @@
 //! Selection of files by hint, environment and the policy of a directory, and logs for the movers.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use crate::support;
 use forebay_mpiio_log::{ReplayOptions, replay};
 use std::path::Path;

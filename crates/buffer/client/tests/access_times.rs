@@ -2,7 +2,6 @@
 //! three.
 //!
 //! Needs root, for mounts.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};

@@ -1,7 +1,6 @@
 //! POSIX access control lists on mounts, compared with those of a local file system.
 //!
 //! Needs root, because it acts as several users, and the programs `setfacl`, `getfacl` and `rsync`.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{MountOptions, mount};

@@ -2,7 +2,6 @@
 //! local directory after every operation, also while two mounts change the directories by turns.
 //!
 //! Needs root, because the kernel checks permissions for all users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Mount, MountOptions, mount};

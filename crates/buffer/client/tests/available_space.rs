@@ -1,7 +1,6 @@
 //! The space that `df` shows as available, on one storage node and on three.
 //!
 //! Needs root, for mounts.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};

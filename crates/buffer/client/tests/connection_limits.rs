@@ -1,7 +1,6 @@
 //! Clients that exhaust what a storage daemon grants them do not block others.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

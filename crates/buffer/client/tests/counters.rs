@@ -1,5 +1,4 @@
 //! The counters of daemon and mount.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, MountReport};

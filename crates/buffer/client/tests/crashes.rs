@@ -1,7 +1,6 @@
 //! Random operations, compared with a local directory, while storage daemons are killed and
 //! restarted: by descriptor on the same host, and over TCP as from another host, on one storage node
 //! and on three.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs};

@@ -1,5 +1,4 @@
 //! Data corruption on the flash is detected.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

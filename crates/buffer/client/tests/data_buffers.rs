@@ -1,5 +1,4 @@
 //! Memory of a storage daemon's data connections.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

@@ -1,6 +1,5 @@
 //! Small sequential writes through mounts of other hosts, which delay and join them: few requests are sent, every
 //! operation of any mount sees all writes, errors are reported, and what is synced lasts.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "delayed_writes/faults.rs"]
 mod faults;

@@ -3,7 +3,6 @@
 //! reported by a sync of the directory.
 //!
 //! Needs root, because the kernel checks permissions for all users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod creates;
 mod killed_mount;

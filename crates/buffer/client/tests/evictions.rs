@@ -1,5 +1,4 @@
 //! Sessions that an administrator lists and ends, over TCP as from other hosts.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

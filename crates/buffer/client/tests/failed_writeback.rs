@@ -1,6 +1,5 @@
 //! Data that the kernel cannot write to the device of a storage node: every client that wrote some of
 //! them learns it from `fsync`. Needs root and loop devices.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

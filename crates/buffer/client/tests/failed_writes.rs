@@ -1,6 +1,5 @@
 //! Writes that arrive after the program received their error, and power failures of storage nodes
 //! during a truncation. The daemons are real, behind a network that a test can delay.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};

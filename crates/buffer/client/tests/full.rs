@@ -1,6 +1,5 @@
 //! Disks without a free block: daemons start on them, files can be read and removed, and then all
 //! operations succeed again. Each on a small tmpfs and a small ext4, which need root to mount.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};

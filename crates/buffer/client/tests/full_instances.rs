@@ -2,7 +2,6 @@
 //! nothing else; the instance never takes more than its capacity.
 //!
 //! Needs root, for mounts and descriptors.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs, MountOptions};

@@ -1,5 +1,4 @@
 //! Mounts of hosts that are presumed dead, over TCP as from other hosts.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

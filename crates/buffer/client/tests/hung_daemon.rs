@@ -1,6 +1,5 @@
 //! A storage daemon that is stopped, as one that hangs: calls to it fail in time, and do not hold up
 //! others.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

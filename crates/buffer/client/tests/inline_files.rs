@@ -1,7 +1,6 @@
 //! Small files that are created and read with one request each.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs, NodeAddresses};

@@ -1,7 +1,6 @@
 //! Inode numbers are no way around directories that a user may not search.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs, NodeAddresses};

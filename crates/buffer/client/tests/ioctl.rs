@@ -1,5 +1,4 @@
 //! Unknown `ioctl` calls, which ordinary programs make, are refused and not logged.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use std::fs::File;

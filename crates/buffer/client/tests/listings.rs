@@ -1,5 +1,4 @@
 //! Number of requests of a listing with attributes from several nodes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{DirPage, Fs};

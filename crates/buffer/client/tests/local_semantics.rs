@@ -1,7 +1,6 @@
 //! Behaviour of mounts that programs for local file systems rely on.
 //!
 //! Each check runs on a local file system, too. Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::MountOptions;

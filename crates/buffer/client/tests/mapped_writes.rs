@@ -2,7 +2,6 @@
 //! local file system. With FUSE passthrough, without it, and on three storage nodes.
 //!
 //! Needs root, for mounts.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::MountOptions;

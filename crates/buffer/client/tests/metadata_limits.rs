@@ -1,5 +1,4 @@
 //! Names, extended attributes and links are charged to their instance and to the memory of the daemon.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

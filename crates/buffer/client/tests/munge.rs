@@ -1,7 +1,6 @@
 //! Hosts and users authenticated by MUNGE, with a `munged` of the test.
 //!
 //! Needs root, because it acts as several users, and the package `munge`.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

@@ -2,7 +2,6 @@
 //! space it takes.
 //!
 //! Needs root, because the kernel checks permissions for all users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, MountOptions, mount};

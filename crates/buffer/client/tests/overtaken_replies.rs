@@ -1,6 +1,5 @@
 //! Replies to the kernel of a mount that a recall of its cache overtakes: no program sees an attribute that
 //! is older than an acknowledged change, and changes wait only where the kernel needs the time.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::Fs;

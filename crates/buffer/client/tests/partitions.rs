@@ -1,5 +1,4 @@
 //! A client that cannot reach one storage node of an instance, while it reaches the others.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, File, Fs, NodeAddresses, Os, System};

@@ -1,7 +1,6 @@
 //! Descriptors of data objects: who gets them, and the space that they hold.
 //!
 //! Needs root, because it acts as another user.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions};

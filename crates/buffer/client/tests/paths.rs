@@ -1,7 +1,6 @@
 //! Operations by path: the number of their requests, and where paths lead.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::Fs;

@@ -2,7 +2,6 @@
 //! on three. Each check also runs on a local directory, which validates the check itself.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::MountOptions;

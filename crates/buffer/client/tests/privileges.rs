@@ -1,7 +1,6 @@
 //! What a change of contents takes from a program on a mount: set-id bits and file capabilities.
 //!
 //! Each check runs on a local file system, too. Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use rustix::fs::{

@@ -1,6 +1,5 @@
 //! Reading ahead under read leases: what a client reads is never older than what another client was
 //! acknowledged before, leases of dead clients expire, and sequential reads take few requests.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs};

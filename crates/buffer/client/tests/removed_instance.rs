@@ -1,5 +1,4 @@
 //! Removal of an instance in use, and of an open file whose space is needed.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

@@ -2,7 +2,6 @@
 //! that the kernel caches.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::MountOptions;

@@ -1,5 +1,4 @@
 //! Instances over several storage daemons with several clients.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs, NodeAddresses};

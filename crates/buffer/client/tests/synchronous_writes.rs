@@ -1,5 +1,4 @@
 //! Writes with `O_SYNC`, `O_DSYNC` and `RWF_DSYNC` through mounts are durable when they return.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use rustix::io::{ReadWriteFlags, pwritev2};

@@ -1,5 +1,4 @@
 //! Unmodified programs on a mounted instance on one storage node.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};

@@ -1,5 +1,4 @@
 //! Root of a host that is no administrator's: it uses instances, and does not administer the daemon.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

@@ -1,7 +1,6 @@
 //! Clients without permission, with forged requests, or without knowledge of the protocol.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};

@@ -1,6 +1,5 @@
 //! Files without a name (`O_TMPFILE`), beside a local file system. Needs root, because it acts as
 //! several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

@@ -1,7 +1,6 @@
 //! Rates of users at a storage daemon: what exceeds them is delayed, and others are not affected.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{ClientOptions, Fs};

@@ -1,5 +1,4 @@
 //! An attacker between a client and its storage daemons, who records the traffic or changes it.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use crate::support;
 use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, System};

@@ -1,6 +1,5 @@
 //! Delayed writes under write leases: no client observes a file without the writes that another one's
 //! program takes to be carried out, errors are reported, and few requests are sent.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs};

@@ -1,5 +1,4 @@
 //! Requests of users and operators: permissions, refusals and their reasons.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use forebay_control::compute_node::{ComputeInput, ComputeNode};

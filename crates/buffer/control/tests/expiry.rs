@@ -1,5 +1,4 @@
 //! Expiry of persistent instances.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use forebay_control::controller::{

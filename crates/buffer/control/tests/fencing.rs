@@ -1,6 +1,5 @@
 //! Compute nodes that are presumed dead: storage nodes refuse their mounts before anything is staged
 //! out. Compute nodes whose agents start again.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use std::collections::{BTreeMap, BTreeSet};

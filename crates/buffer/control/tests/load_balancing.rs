@@ -1,6 +1,5 @@
 //! Load-balanced instances: their cost, the choice of replicas, and readers whose replica cannot be
 //! read.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,4 @@
 //! A storage node is given up: refusals, losses, and operation without it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use forebay_control::controller::{

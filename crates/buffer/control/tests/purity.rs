@@ -1,5 +1,4 @@
 //! The control plane and all crates that it uses do no I/O: no sockets, files, threads or clocks.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use std::fs;
 use std::path::{Path, PathBuf};

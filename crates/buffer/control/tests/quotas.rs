@@ -1,5 +1,4 @@
 //! Capacity quotas of users, groups and accounts.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use forebay_control::controller::{

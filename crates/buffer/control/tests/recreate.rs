@@ -1,5 +1,4 @@
 //! A storage node goes offline while an instance is created on it and others.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! A storage node with another directory than its own, and a controller that was restored from a
 //! backup: good data stays until an operator decides.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
 //! The controller's work for one report does not grow with the number of other hosts.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::harness;
 use forebay_control::controller::{

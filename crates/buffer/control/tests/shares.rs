@@ -1,5 +1,4 @@
 //! Stages that the storage nodes of an instance move together.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::harness;
 use std::collections::BTreeSet;

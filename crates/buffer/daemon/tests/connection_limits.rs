@@ -1,7 +1,6 @@
 //! Clients that use as much of a controller or an agent as they can do not block others.
 //!
 //! Needs root, because it acts as several users.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::test_pool;
 use std::io::{Read, Write};

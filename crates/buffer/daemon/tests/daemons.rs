@@ -1,6 +1,5 @@
 //! A pool's daemons over loopback, in one process: authentication, and requests while the
 //! controller is down. Hosts authenticate with the pool's key.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::test_pool;
 use std::fs;

@@ -1,5 +1,4 @@
 //! A storage node is drained, emptied and switched off; real daemons in one process.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::test_pool;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! The database of a controller or storage node on a disk without a free block. The tests mount a
 //! small file system and need root for that.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use forebay_control::records::Change;
 use forebay_daemon::database::Database;

@@ -1,5 +1,4 @@
 //! Stages that three storage daemons over loopback move together.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::test_pool;
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 //! compute node and clients.
 //!
 //! Needs root, for the packet socket.
-#![allow(clippy::unwrap_used)] // a test: what cannot be unwrapped has failed
 
 use crate::test_pool;
 use std::fs;

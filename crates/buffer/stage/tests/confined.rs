@@ -1,5 +1,4 @@
 //! Paths on the parallel file system are confined to the configured directories.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

@@ -1,6 +1,5 @@
 //! Failures fail the stage and have no other effect: missing paths, missing permissions, full
 //! instances.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

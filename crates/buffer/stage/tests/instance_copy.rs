@@ -1,5 +1,4 @@
 //! The copy of a whole instance to another one.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! A parallel file system whose server restarts between two runs of a stage and loses unsynced data.
 //! No client has a file open at that time to which it could report the loss.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

@@ -1,6 +1,5 @@
 //! Parallel file systems with limits for users, and those whose `syncfs` does not make files durable.
 //! Needs root, and a mount of FUSE.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

@@ -1,5 +1,4 @@
 //! The reported phase of a stage is the actual one, and each phase can be cancelled.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

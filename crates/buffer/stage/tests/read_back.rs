@@ -1,5 +1,4 @@
 //! A copy that is damaged before the end of the stage is detected, reported and renamed.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

@@ -1,5 +1,4 @@
 //! Stages that several movers share: together they give the result of one.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

@@ -1,6 +1,5 @@
 //! Staging between a directory and an instance: copies are equal to their sources, or the difference
 //! is reported.
-#![allow(clippy::unwrap_used, reason = "a test: what cannot be unwrapped has failed")]
 
 use crate::support;
 use std::fs;

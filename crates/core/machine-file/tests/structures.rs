@@ -1,5 +1,4 @@
 //! Machine files of networks with one-dimensional groups, dragonfly+ and fat tree.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine_file::describe::describe;
 use forebay_machine_file::machine::{Machine, Structure};

@@ -1,5 +1,4 @@
 //! Datatypes and views: their bytes, bounds and encodings.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::random;
 use forebay_mpiio_log::{Block, Datatype, DecodeError, Field, InvalidDatatype, Segment, View};

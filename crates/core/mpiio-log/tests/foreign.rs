@@ -1,5 +1,4 @@
 //! Files in a directory of logs that this program did not write.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_mpiio_log::{
     Identity, Limits, LogWriter, ReplayOptions, ScanError, View, foreign_logs, logs, replay, scan,

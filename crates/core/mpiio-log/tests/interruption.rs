@@ -1,5 +1,4 @@
 //! Replays and flushes that are interrupted between the logs of two processes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_mpiio_log::{
     Alignment, Identity, Left, Limits, LogWriter, LoggedRun, ReplayOptions, logs, replay, scan,

@@ -1,5 +1,4 @@
 //! Merging, reads from the log and planned writes, compared with a byte-by-byte model.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::random;
 use forebay_mpiio_log::{

@@ -1,5 +1,4 @@
 //! Variables and subarrays of NetCDF files in logged writes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use forebay_mpiio_log::{Block, Datatype, Entry, NetcdfFile, Order, Place, Subarray, View};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Logs after crashes, power failures and damage.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use crate::random;
 use forebay_mpiio_log::{

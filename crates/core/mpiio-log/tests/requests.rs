@@ -1,7 +1,5 @@
 //! Requests of a log to its file system.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use forebay_mpiio_log::{
     Datatype, Identity, Limits, LogWriter, View, log_request_bytes, logged_bytes,
 };

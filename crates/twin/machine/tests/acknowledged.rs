@@ -1,5 +1,4 @@
 //! The nodes' rates from call to acknowledgement, compared with IOR's bandwidth.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{NodeRates, Phase};
 use forebay_machine::study::{SimOptions, simulate_ior};

@@ -1,5 +1,4 @@
 //! Collective transfers of MPI-IO through the public interface.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::IorPoint;
 use forebay_machine::study::{SimOptions, simulate_ior};

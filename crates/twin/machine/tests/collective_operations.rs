@@ -1,5 +1,4 @@
 //! Collective operations of MPI on `toy`, compared with hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::CollectiveRun;
 use forebay_machine::study::{

@@ -1,5 +1,4 @@
 //! Limits, utilisations and series of phases on `toy`, compared with hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase, ResourceUse};
 use forebay_machine::study::{SimOptions, simulate_ior};

@@ -2,7 +2,6 @@
 //!
 //! By hand: a command of 512 KiB takes 4 of the 8 channels of a server: to write for 524.3 us and a gap of 10 us, on
 //! average 267.1 us of the server; to read for half as long, 136.1 us.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::Phase;
 use forebay_machine::study::{Fidelity, FileSystem, SimOptions, simulate_ior};

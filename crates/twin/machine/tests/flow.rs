@@ -1,5 +1,4 @@
 //! IOR with flows: by hand on the machine `toy`, and beside packets.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Fidelity, SimOptions, StudyError, fidelity_of_ior, simulate_ior};

@@ -1,6 +1,5 @@
 //! Several I/O jobs with flows on `toy`, compared with hand calculations and with packets. Its storage nodes
 //! write 2 GB/s to flash and read 4 GB/s.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IoRun, JobRun, JobsRun, JobsTogether};
 use forebay_machine::study::{

@@ -1,5 +1,4 @@
 //! Traffic with flows, by hand on the machine `toy`, and beside packets.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{InterferenceRun, TrafficRun};
 use forebay_machine::study::{

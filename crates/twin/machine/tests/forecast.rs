@@ -1,5 +1,4 @@
 //! Estimates of the work of a simulation, against the events that it has.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::study::{
     SimOptions, forecast_ior, forecast_traffic, simulate_ior, simulate_traffic,

@@ -1,5 +1,4 @@
 //! IOR on simulated burst buffers through the public interface.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{SimOptions, StudyError, simulate_ior};

@@ -1,6 +1,5 @@
 //! Several jobs on `toy`, compared with hand calculations. Its storage nodes write 2 GB/s to flash, whose
 //! eight channels take 250 MB/s each.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether};

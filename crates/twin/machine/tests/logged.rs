@@ -1,5 +1,4 @@
 //! IOR through the log of MPI-IO on `toy` with a parallel file system, compared with hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::toy_lustre;
 use forebay_machine::results::{IorPoint, LoggedWrites};

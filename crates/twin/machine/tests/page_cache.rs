@@ -1,5 +1,4 @@
 //! The page cache of `toy`'s servers, compared with hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{SimOptions, simulate_ior};

@@ -1,6 +1,5 @@
 //! The parallel file system on a variant of `toy` with LNET nodes, with packets and flows, compared with
 //! hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::toy_lustre;
 use forebay_machine::results::{IorPoint, Phase};

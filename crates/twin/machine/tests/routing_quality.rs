@@ -1,5 +1,4 @@
 //! Throughput of adaptive routing, compared with bounds and with minimal and Valiant routing.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{SimOptions, simulate_traffic};

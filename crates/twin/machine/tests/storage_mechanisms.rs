@@ -1,5 +1,4 @@
 //! Effects of the client node and of shared files on `toy`, compared with hand calculations.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::Phase;
 use forebay_machine::study::{SimOptions, simulate_ior};

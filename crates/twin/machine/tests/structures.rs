@@ -1,5 +1,4 @@
 //! IOR on a dragonfly+ and a fat tree: packets and flows, against each other and calculations by hand.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::{IorPoint, Phase};
 use forebay_machine::study::{Fidelity, SimOptions, forecast_ior, simulate_ior};

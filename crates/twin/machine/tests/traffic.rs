@@ -1,5 +1,4 @@
 //! Synthetic traffic, and its interference with IOR, through the public interface.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{

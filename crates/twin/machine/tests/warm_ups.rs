@@ -1,5 +1,4 @@
 //! Studies whose simulations go on from copies of the state at the end of their traffic's warm-up, on `toy`.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{IoRun, JobRun, JobsRun};

@@ -1,5 +1,4 @@
 //! Warnings about results that a part of a run decides.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_machine::study::{FileSystem, SimOptions, simulate_ior, simulate_traffic};
 use forebay_machine_file::Setting;

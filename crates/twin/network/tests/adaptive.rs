@@ -1,5 +1,4 @@
 //! Decisions of adaptive routing between the minimal path and a detour.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::harness;
 use forebay_machine_file::machine::{AdaptiveBias, Machine, Routing};

@@ -1,5 +1,4 @@
 //! Nodes with several network interfaces.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};

@@ -1,5 +1,4 @@
 //! Observation of packets at links.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::harness;
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};

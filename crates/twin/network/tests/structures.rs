@@ -1,6 +1,5 @@
 //! One-dimensional groups, dragonfly+ and fat tree: paths and rates against calculations by hand, freedom of
 //! deadlock, equal results on any number of threads.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Machine, Routing};

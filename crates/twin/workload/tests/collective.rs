@@ -1,5 +1,4 @@
 //! Schedules of collective operations: every rank ends with the data that it should have.
-#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use forebay_units::Bytes;
 use forebay_workload::collective::{Algorithm, CollectiveSpec, Operation, Schedule};
