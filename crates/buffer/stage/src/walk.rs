@@ -65,11 +65,19 @@ impl<'a> Walk<'a> {
         Walk { ctx, sink, found: Found::default() }
     }
 
-    /// Finds everything in `request`; returns early if the stage is stopped.
+    /// Finds everything in `request`, unless the stage is stopped.
     pub fn run(mut self, request: &StageRequest) -> Found {
+        self.walk(request);
+        if let TaskSink::Inline(worker) = &mut self.sink {
+            worker.complete_small_files();
+        }
+        self.found
+    }
+
+    fn walk(&mut self, request: &StageRequest) {
         for (index, item) in request.items.iter().enumerate() {
             if self.ctx.is_stopped() {
-                return self.found;
+                return;
             }
             match item.kind {
                 ItemKind::File => {
@@ -91,7 +99,6 @@ impl<'a> Walk<'a> {
             }
         }
         self.ctx.progress.set_all_found();
-        self.found
     }
 
     fn send(&mut self, task: CopyTask) {

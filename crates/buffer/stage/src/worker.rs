@@ -13,7 +13,7 @@ use crate::context::StageContext;
 use crate::copy_file::{copy_file, copy_special_file, copy_symlink};
 use crate::copy_large::copy_large_part;
 use crate::copy_range::CHUNK_BYTES;
-use crate::copy_small::copy_small_file;
+use crate::copy_small::SmallFiles;
 use crate::end::{DirHandle, FileKind, FileStat};
 use crate::error::{Failure, Problem};
 use crate::location::StageLocation;
@@ -51,13 +51,18 @@ pub(crate) struct Worker<'a> {
     ctx: &'a StageContext<'a>,
     last_dir: Option<DirPair>,
     buffer: Vec<u8>,
-    /// The contents of a small file.
-    small_file: Vec<u8>,
+    /// Small files of the directory that it used last.
+    small_files: SmallFiles<'a>,
 }
 
 impl<'a> Worker<'a> {
     pub fn new(ctx: &'a StageContext<'a>) -> Worker<'a> {
-        Worker { ctx, last_dir: None, buffer: vec![0; CHUNK_BYTES], small_file: Vec::new() }
+        Worker {
+            ctx,
+            last_dir: None,
+            buffer: vec![0; CHUNK_BYTES],
+            small_files: SmallFiles::new(ctx),
+        }
     }
 
     /// Carries out tasks until the walk has ended and no task is pending. Parts of large files come
@@ -70,6 +75,7 @@ impl<'a> Worker<'a> {
                 continue;
             }
             if walk_ended {
+                self.complete_small_files();
                 // The last tasks of other threads may become large files.
                 if pending_tasks.load(Ordering::Acquire) == 0 {
                     return;
@@ -77,7 +83,14 @@ impl<'a> Worker<'a> {
                 std::thread::sleep(IDLE_POLL_INTERVAL);
                 continue;
             }
-            match tasks.recv_timeout(TASK_TIMEOUT) {
+            let received = match tasks.try_recv() {
+                Ok(task) => Ok(task),
+                Err(_) => {
+                    self.complete_small_files();
+                    tasks.recv_timeout(TASK_TIMEOUT)
+                }
+            };
+            match received {
                 Ok(task) => {
                     let _pending = PendingTask(pending_tasks);
                     // A stopped stage discards tasks, so that the walk does not block.
@@ -98,6 +111,11 @@ impl<'a> Worker<'a> {
         }
         self.run_task(task);
         while self.copy_claimed_part() {}
+    }
+
+    /// Writes the small files that wait for more of their directory.
+    pub fn complete_small_files(&mut self) {
+        self.small_files.write();
     }
 
     /// Copies a part of a large file, if there is one to claim.
@@ -166,9 +184,9 @@ impl<'a> Worker<'a> {
             };
             return queue_split_file(self.ctx, share, place, (source, stat), to, first);
         }
-        if copy_small_file(self.ctx, here, seen, &to, &mut self.small_file)? {
+        let Some(to) = self.small_files.read(here, seen, to)? else {
             return Ok(());
-        }
+        };
         let source =
             here.source.open(&to.name, Some(seen)).map_err(|e| Failure::source("opening it", e))?;
         copy_file(self.ctx, source, to, &mut self.buffer)

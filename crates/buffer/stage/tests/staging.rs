@@ -400,3 +400,33 @@ fn small_file_takes_one_request_each_way() {
         assert_eq!(picture(&sides.pfs.join(name)), picture(&source));
     }
 }
+
+#[test]
+fn small_files_of_a_directory_are_written_together_and_each_has_its_result() {
+    let sides = sides();
+    for directory in ["in/a", "in/b"] {
+        fs::create_dir_all(sides.pfs.join(directory)).unwrap();
+        for index in 0..100 {
+            fs::write(sides.pfs.join(directory).join(format!("f{index}")), [index; 10]).unwrap();
+        }
+    }
+    let stats = sides.daemon.stats();
+    let answered = |kind| {
+        let requests = stats.collect_report(Duration::ZERO).requests;
+        requests.get(kind).map_or(0, |stats| stats.latency.count())
+    };
+    let in_order = StageOptions { workers: 0, ..StageOptions::default() };
+    let request = sides.stage_in(ItemKind::Directory, "in", "in");
+    assert_eq!(run(&request, &in_order).unwrap().files, 200);
+    assert_eq!((answered("batch"), answered("put_file")), (8, 200));
+    assert_eq!(sides.buffer.picture("in"), picture(&sides.pfs.join("in")));
+
+    // One of the copies cannot get its name.
+    sides.buffer.remove("in/a/f7");
+    sides.buffer.fs.mkdir(sides.buffer.attr("in/a").unwrap().ino, b"f7", 0o755).unwrap();
+    fs::write(sides.pfs.join("in/a/f8"), "changed").unwrap();
+    let error = run(&request, &in_order).unwrap_err();
+    let StageError::Incomplete { problems, count: 1 } = &error else { panic!("{error}") };
+    assert!(problems[0].path.ends_with("in/a/f7"), "{error}");
+    assert_eq!(sides.buffer.read("in/a/f8"), b"changed");
+}

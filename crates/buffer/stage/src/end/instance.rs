@@ -8,13 +8,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_client::{File, Fs, Opened};
+use forebay_client::{File, Fs, NewFile, Opened};
 use forebay_protocol::message::{NewInode, OnExisting, OpenMode, SetAttr, SetTime, XattrMode};
 use forebay_protocol::{Attr, Ino};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SpecialFile};
+use super::{
+    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SmallFile, SpecialFile,
+};
 
 /// Bytes of directory entries per request.
 const DIR_PAGE_BYTES: u32 = 64 << 10;
@@ -297,24 +299,31 @@ impl DirHandle for InstanceDir {
         }
     }
 
-    fn put_small_file(
-        &self,
-        name: &OsStr,
-        data: &[u8],
-        like: &FileStat,
-    ) -> Result<PutOutcome, Errno> {
+    fn put_small_files(&self, files: &[SmallFile<'_>]) -> Vec<Result<PutOutcome, Errno>> {
         let fs = &self.namespace.fs;
-        let put = set_permitted(set_attr_of(like), |set| {
-            fs.put_file((self.ino, name.as_bytes()), set, data.to_vec())
-        });
-        match put {
-            // A power failure that loses the file also loses its journal entry.
-            Ok(_) if fs.is_local(self.ino)? => Ok(PutOutcome::Stored),
-            Ok(_) => Ok(PutOutcome::Unsynced),
-            // There may be space on other nodes.
-            Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(PutOutcome::Unsupported),
-            Err(error) => Err(error),
-        }
+        let new = |file: &SmallFile<'_>| NewFile {
+            name: file.name.as_bytes().to_vec(),
+            set: set_attr_of(file.stat),
+            data: file.contents.to_vec(),
+        };
+        let put = fs.put_files(self.ino, files.iter().map(new).collect());
+        let outcome = |(file, put): (&SmallFile<'_>, Result<Attr, forebay_protocol::Errno>)| {
+            let put = match put.map_err(Errno::from) {
+                Err(Errno::PERM) => set_permitted(set_attr_of(file.stat), |set| {
+                    fs.put_file((self.ino, file.name.as_bytes()), set, file.contents.to_vec())
+                }),
+                put => put,
+            };
+            match put {
+                // A power failure that loses the file also loses its journal entry.
+                Ok(_) if fs.is_local(self.ino)? => Ok(PutOutcome::Stored),
+                Ok(_) => Ok(PutOutcome::Unsynced),
+                // There may be space on other nodes.
+                Err(Errno::OPNOTSUPP | Errno::NOSPC) => Ok(PutOutcome::Unsupported),
+                Err(error) => Err(error),
+            }
+        };
+        files.iter().zip(put).map(outcome).collect()
     }
 
     fn readlink(&self, _: &OsStr, seen: &FileStat) -> Result<OsString, Errno> {

@@ -91,6 +91,17 @@ impl FileStat {
     }
 }
 
+/// A [small](FileStat::is_small) file to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallFile<'a> {
+    /// Its name.
+    pub name: &'a OsStr,
+    /// Its attributes.
+    pub stat: &'a FileStat,
+    /// Its contents.
+    pub contents: &'a [u8],
+}
+
 /// The outcome of writing a small file in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
@@ -186,15 +197,10 @@ pub trait DirHandle: Metadata + Send + Sync {
         let complete = file.read_at(into, 0)? == length && stat.is_unchanged(&file.stat()?);
         Ok(complete.then_some(stat))
     }
-    /// Creates a file with these contents and the attributes of `stat`, replacing what has the name.
-    fn put_small_file(
-        &self,
-        name: &OsStr,
-        data: &[u8],
-        stat: &FileStat,
-    ) -> Result<PutOutcome, Errno> {
-        let _ = (name, data, stat);
-        Ok(PutOutcome::Unsupported)
+    /// Creates files, each with its contents and attributes, replacing what has its name. Returns the
+    /// result of each.
+    fn put_small_files(&self, files: &[SmallFile<'_>]) -> Vec<Result<PutOutcome, Errno>> {
+        vec![Ok(PutOutcome::Unsupported); files.len()]
     }
     /// The target of a symbolic link; `seen` is its entry as it was found.
     fn readlink(&self, name: &OsStr, seen: &FileStat) -> Result<OsString, Errno>;
