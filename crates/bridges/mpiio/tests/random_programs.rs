@@ -19,7 +19,7 @@ fn programs() -> u32 {
 fn command(mpi: Mpi, scratch: &Path, directory: &str) -> std::process::Command {
     std::fs::create_dir(scratch.join(directory)).unwrap();
     let program = mpi.compile("random.c", &[], scratch);
-    let mut command = mpi.launch(RANKS, &program);
+    let mut command = mpi.launch_for(400 + 2 * programs(), RANKS, &program);
     command.arg("0").arg(programs().to_string()).arg(directory).current_dir(scratch);
     command
 }

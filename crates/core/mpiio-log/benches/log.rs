@@ -2,11 +2,16 @@
 //! merging and applying a log.
 //!
 //! `cargo bench --package forebay-mpiio-log --bench log [-- DIRECTORY [SIZE…]]`, sizes in bytes
+//!
+//! Each comparison is made twice: with one block of memory that is written again and again, which
+//! stays in the processor's cache, and with the bytes of an array that does not fit into it, as
+//! programs have them. There both ways read the memory once.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the benchmark")]
 
 use forebay_mpiio_log::{
     Alignment, Datatype, Identity, Limits, LogWriter, View, apply, plan, scan,
 };
+use forebay_random::hash_number;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -30,15 +35,30 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// The memory that is written.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    bytes: &'a [u8],
+    /// Every write has the first bytes, which stay in the processor's cache.
+    cached: bool,
+}
+
+impl<'a> Source<'a> {
+    /// The bytes of a write.
+    fn block(self, position: u64, size: u64) -> &'a [u8] {
+        let start = if self.cached { 0 } else { position as usize };
+        &self.bytes[start..start + size as usize]
+    }
+}
+
 /// Writes blocks of 1 MiB to a new file, which is preallocated like a log, and syncs it.
-fn large_writes(directory: &Path, sync: bool) -> f64 {
+fn large_writes(directory: &Path, source: Source<'_>, sync: bool) -> f64 {
     let path = directory.join("large");
     let file = File::create_new(&path).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, TOTAL).unwrap();
-    let block = vec![7; 1 << 20];
     let rate = rate(|| {
-        for offset in (0..TOTAL).step_by(block.len()) {
-            file.write_all_at(&block, offset).unwrap();
+        for offset in (0..TOTAL).step_by(1 << 20) {
+            file.write_all_at(source.block(offset, 1 << 20), offset).unwrap();
         }
         if sync {
             file.sync_data().unwrap();
@@ -56,16 +76,15 @@ fn writer(directory: &Path) -> LogWriter {
 }
 
 /// Logs writes of `size` bytes through a strided view.
-fn log(directory: &Path, size: u64, sync: bool) -> (f64, LogWriter) {
+fn log(directory: &Path, size: u64, source: Source<'_>, sync: bool) -> (f64, LogWriter) {
     let mut writer = writer(directory);
     let element = Arc::new(Datatype::Bytes(size.min(4096)));
     let extent = 4 * size.min(4096) as i64;
     let filetype = Datatype::Resized { lower_bound: 0, extent, element };
     let view = Arc::new(View::new(0, filetype).unwrap());
-    let data = vec![7; size as usize];
     let rate = rate(|| {
         for position in (0..TOTAL).step_by(size as usize) {
-            writer.append(&view, position, &data).unwrap();
+            writer.append(&view, position, source.block(position, size)).unwrap();
         }
         if sync {
             writer.sync().unwrap();
@@ -81,17 +100,19 @@ fn main() {
     let all = vec![512, 4 << 10, 64 << 10, 1 << 20, 16 << 20];
     let sizes = if sizes.is_empty() { all } else { sizes };
     let directory = tempfile::tempdir_in(base).unwrap();
+    let bytes: Vec<u8> = (0..TOTAL / 8).flat_map(|at| hash_number(at).to_le_bytes()).collect();
     println!("medians of {PAIRS} paired runs of {} MiB in {:?}", TOTAL >> 20, directory.path());
     println!(
-        "{:>12} {:>6} {:>10} {:>12} {:>6}",
-        "write", "sync", "log GB/s", "large GB/s", "ratio"
+        "{:>12} {:>6} {:>6} {:>10} {:>12} {:>6}",
+        "write", "data", "sync", "log GB/s", "large GB/s", "ratio"
     );
     for size in sizes {
-        for sync in [false, true] {
+        for (cached, sync) in [(true, false), (false, false), (true, true), (false, true)] {
+            let source = Source { bytes: &bytes, cached };
             let mut pairs = Vec::new();
             for pair in 0..=PAIRS {
-                let large = large_writes(directory.path(), sync);
-                let (logged, writer) = log(directory.path(), size, sync);
+                let large = large_writes(directory.path(), source, sync);
+                let (logged, writer) = log(directory.path(), size, source, sync);
                 writer.discard().unwrap();
                 // The first pair warms up.
                 if pair > 0 {
@@ -101,10 +122,12 @@ fn main() {
             let logged = median(pairs.iter().map(|(logged, _)| *logged).collect());
             let large = median(pairs.iter().map(|(_, large)| *large).collect());
             let ratio = median(pairs.iter().map(|(logged, large)| logged / large).collect());
-            println!("{size:>12} {sync:>6} {logged:>10.2} {large:>12.2} {ratio:>6.2}");
+            let data = if cached { "cache" } else { "memory" };
+            println!("{size:>12} {data:>6} {sync:>6} {logged:>10.2} {large:>12.2} {ratio:>6.2}");
         }
     }
-    let (_, mut writer) = log(directory.path(), 64 << 10, false);
+    let (_, mut writer) =
+        log(directory.path(), 64 << 10, Source { bytes: &bytes, cached: false }, false);
     writer.flush().unwrap();
     let writes = plan(writer.entries(), 0..u64::MAX, Alignment::default());
     let start = Instant::now();

@@ -15,7 +15,7 @@ pub struct Calibration {
     /// Rate at which each process logs while the others do: its own work, as the writes end in the
     /// page cache.
     pub log_rate: f64,
-    /// Opening and closing of a logged file.
+    /// Opening and closing of the logs of a file, without that of the file.
     pub log_open: f64,
     /// Rate at which all processes together read logs.
     pub log_read_rate: f64,

@@ -57,10 +57,15 @@ impl Mpi {
         program
     }
 
-    /// A command that runs a program on `ranks` processes, for at most two minutes.
+    /// A command that runs a program on `ranks` processes, for at most 400 seconds.
     pub fn launch(self, ranks: usize, program: &Path) -> Command {
+        self.launch_for(400, ranks, program)
+    }
+
+    /// A command that runs a program on `ranks` processes, for at most so many seconds.
+    pub fn launch_for(self, seconds: u32, ranks: usize, program: &Path) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "400"]);
+        command.args(["--kill-after=5", &seconds.to_string()]);
         match self {
             Mpi::OpenMpi => command
                 .args(["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"])
