@@ -22,7 +22,8 @@ A choice: the table does not say which service nodes are burst buffers (DataWarp
 LNET routers. Both sit on service blades of two nodes, so of Cori's 234 such blades in the order of
 the machine every 234/144-th becomes a burst-buffer blade (288 nodes), and of the 90 others every
 90/65-th an LNET blade (130 nodes). Service nodes on blades of four stay service nodes. Edison has no
-burst buffers; its service nodes are left as they are.
+burst buffers; 21 of its blades of two service nodes become LNET blades, one node for each two servers of its
+three file systems, as at KAUST.
 """
 
 import gzip
@@ -30,7 +31,7 @@ import pathlib
 import sys
 
 # Machine: burst-buffer nodes and LNET nodes to place on blades of two service nodes.
-CHOICES = {"cori": (288, 130), "edison": (0, 0)}
+CHOICES = {"cori": (288, 130), "edison": (0, 42)}
 
 
 def routers(path):

@@ -12,7 +12,7 @@ fn every_listed_machine_can_be_shown() {
     {
         assert!(list.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name}\n{list}");
         let shown = dir.expect_success(&format!("machine show {name}")).stdout;
-        for word in ["Routers", "Links", "Bisection", "Groups"] {
+        for word in ["Routers", "Links", "Bisection", "Group"] {
             assert!(shown.contains(word), "{name} without {word}");
         }
     }

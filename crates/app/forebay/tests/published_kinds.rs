@@ -31,7 +31,14 @@ fn small_transfers_to_a_shared_file_are_those_of_io500() {
 fn files_transfers_and_file_system_tell_kinds_apart() {
     let pfs = FileSystem::Parallel { stripe_count: None, stripe: None };
     let shared = kind("-w -t 32m -b 32m", pfs);
-    assert_eq!(shared.rows, ["cori-daily-lustre-vpic-write", "cori-knl-lustre-vpic-write"]);
+    let vpic = [
+        "cori-daily-lustre",
+        "cori-knl-lustre",
+        "edison-scratch1",
+        "edison-scratch2",
+        "edison-scratch3",
+    ];
+    assert_eq!(shared.rows, vpic.map(|name| format!("{name}-vpic-write")));
     let collective = kind("-a MPIIO -c -w -t 4m -b 4m", pfs);
     assert!(collective.rows.contains(&"cori-knl-lustre-shared-write".to_string()));
     assert!(!collective.rows.iter().any(|row| row.contains("vpic")), "{collective:?}");

@@ -27,6 +27,7 @@ const MACHINES: &[Builtin] = embed![
     "cori-phase1",
     "theta",
     "edison",
+    "edison-scratch3",
     "shaheen2",
     "piz-daint",
     "trinity-phase2",

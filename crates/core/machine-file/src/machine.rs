@@ -5,7 +5,7 @@ pub use crate::network::{
     AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkClass, LinkSpec, MAX_PORTS, Network,
     NicSpec, Plugging, Routing, RoutingSpec, Structure,
 };
-pub use crate::pfs::{Lustre, ParallelFileSystem};
+pub use crate::pfs::{Lustre, ParallelFileSystem, ProcessRates};
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
@@ -113,6 +113,9 @@ pub struct Client {
     pub write_rate: Rate,
     /// Payload rate at which one node's client takes in data of reads, for all its processes.
     pub read_rate: Rate,
+    /// Rates at which the client moves the data of one process; on the parallel file system only.
+    #[serde(skip_serializing_if = "ProcessRates::is_unlimited")]
+    pub process: ProcessRates,
     /// Maximum number of requests of one node in flight, for all its processes.
     pub requests_per_node: u32,
     /// Last-level cache of the node's processors.

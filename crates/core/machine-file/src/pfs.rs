@@ -2,6 +2,7 @@
 
 use forebay_units::{Bytes, Rate, Time};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The parallel file system behind the LNET nodes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,25 @@ pub struct ParallelFileSystem {
     pub lustre: Option<Lustre>,
 }
 
+/// Rates at which a client moves the data of one process, one request after the other: the process's own copies
+/// and the pages of its file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessRates {
+    /// Of writes; `None`: that of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<Rate>,
+    /// Of reads; `None`: that of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<Rate>,
+}
+
+impl ProcessRates {
+    /// Whether a process has no limit of its own.
+    pub fn is_unlimited(&self) -> bool {
+        *self == ProcessRates::default()
+    }
+}
+
 /// The parts of a Lustre file system: clients, LNET routers, servers, targets, locks, layout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lustre {
@@ -25,6 +45,12 @@ pub struct Lustre {
     pub write_rate: Rate,
     /// Payload rate at which one node's client takes in data of reads, for all its processes.
     pub read_rate: Rate,
+    /// Rates at which the client moves the data of one process.
+    #[serde(skip_serializing_if = "ProcessRates::is_unlimited")]
+    pub process: ProcessRates,
+    /// The same on types of nodes that differ in them, by the names of their clients.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub process_of_types: BTreeMap<String, ProcessRates>,
     /// Cost of one call of a program, besides the data's.
     pub call_overhead: Time,
     /// Bytes of a process's file that its client holds for write-back, or reads ahead: consecutive
@@ -69,4 +95,11 @@ pub struct Lustre {
     pub stripe: Bytes,
     /// Targets of a file, where the test does not say.
     pub stripe_count: u32,
+}
+
+impl Lustre {
+    /// The rates of one process on the nodes of a type, by the name of their client.
+    pub fn process_rates(&self, client: &str) -> ProcessRates {
+        self.process_of_types.get(client).copied().unwrap_or(self.process)
+    }
 }

@@ -33,7 +33,8 @@ fn node_counts_match_the_sources() {
     assert_eq!(counts(&load("cori")), [12_076, 288, 130, 94]);
     assert_eq!(counts(&load("shaheen2")), [6_174, 268, 72, 0]);
     assert_eq!(counts(&load("frontier")), [9_408, 0, 0, 0]);
-    assert_eq!(counts(&load("edison")), [5_586, 0, 0, 106]);
+    assert_eq!(counts(&load("edison")), [5_586, 0, 42, 64]);
+    assert_eq!(counts(&load("edison-scratch3")), [5_586, 0, 42, 64]);
     assert_eq!(counts(&load("piz-daint")), [7_517, 0, 0, 0]);
 }
 

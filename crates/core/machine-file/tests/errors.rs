@@ -266,7 +266,7 @@ fn unknown_machine_names_and_files_are_refused() {
     assert_eq!(
         message("trinty"),
         "trinty: unknown machine; expected `trinity` (known here: toy, toy-plus, toy-tree, cori-phase1, theta, \
-         edison, shaheen2, piz-daint, trinity-phase2, cori, frontier, trinity), or the path of a file that ends in .toml"
+         edison, edison-scratch3, shaheen2, piz-daint, trinity-phase2, cori, frontier, trinity), or the path of a file that ends in .toml"
     );
     assert_eq!(
         message("no/such.toml"),

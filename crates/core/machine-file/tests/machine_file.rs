@@ -2,6 +2,7 @@
 
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{builtin_machines, describe};
+use forebay_units::Rate;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -259,4 +260,19 @@ proptest! {
         let result = Machine::parse("m.toml", &text, &|_| Ok(map.clone()));
         prop_assert!(result.is_err() || !lines.is_empty());
     }
+}
+
+#[test]
+fn rates_of_a_process_are_those_of_the_type_of_its_node() {
+    let cori = load("cori");
+    let lustre = cori.pfs.unwrap().lustre.unwrap();
+    let rates = |client| lustre.process_rates(client);
+    assert_eq!(rates("knl").write, Some(Rate(170_000_000)));
+    assert_eq!(rates("haswell").write, Some(Rate(1_420_000_000)));
+    assert_eq!(rates("haswell").read, Some(Rate(1_278_000_000)));
+    let text = include_str!("../../../../machines/cori.toml");
+    let text = text.replacen("[pfs.lustre.types.knl]", "[pfs.lustre.types.knight]", 1);
+    let map = |_: &str| Ok(include_str!("../../../../machines/cori.csv").to_owned());
+    let problem = Machine::parse("cori.toml", &text, &map).unwrap_err().to_string();
+    assert!(problem.contains("`pfs.lustre.types.knight` is no type of nodes"), "{problem}");
 }

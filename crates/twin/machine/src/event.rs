@@ -49,6 +49,8 @@ pub(crate) enum ClientEvent {
     Resume(ProcessPlace),
     /// A process's call is ready to send its requests.
     IssueRequests(ProcessPlace),
+    /// A process's data of a write are ready for its node's client.
+    WriteDataReady(u64),
     /// A client has time to send the data of a write.
     SendWriteData(u64),
     /// A client has taken in the data of a read.
@@ -87,9 +89,9 @@ impl ClientEvent {
             ClientEvent::Resume(place)
             | ClientEvent::IssueRequests(place)
             | ClientEvent::CopyDone(place) => place.job(),
-            ClientEvent::SendWriteData(tag) | ClientEvent::RequestDone(tag) => {
-                RequestTag::unpack(tag).job
-            }
+            ClientEvent::WriteDataReady(tag)
+            | ClientEvent::SendWriteData(tag)
+            | ClientEvent::RequestDone(tag) => RequestTag::unpack(tag).job,
         }
     }
 }
@@ -204,6 +206,7 @@ impl IoEvent {
             IoEvent::Client(ClientEvent::SendWriteData(tag)) => (3, tag as u32),
             IoEvent::Client(ClientEvent::RequestDone(tag)) => (4, tag as u32),
             IoEvent::Client(ClientEvent::CopyDone(place)) => (14, place.slot()),
+            IoEvent::Client(ClientEvent::WriteDataReady(tag)) => (31, tag as u32),
             IoEvent::Server(ServerEvent::Dispatched(index)) => (5, index),
             IoEvent::Server(ServerEvent::FetchData(index)) => (6, index),
             IoEvent::Server(ServerEvent::FlashWritten(index)) => (7, index),

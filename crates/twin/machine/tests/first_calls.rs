@@ -160,7 +160,8 @@ fn processes_that_hardly_meet_are_as_fast_as_each_alone() {
 }
 
 /// After a barrier processes begin in the order in which their nodes leave it, not in that of their numbers, in which
-/// each write to an object would call back the lock of the one before.
+/// each write to an object would call back the lock of the one before. How many locks are called back differs from seed
+/// to seed: means of four.
 #[test]
 fn order_of_processes_after_a_barrier_is_that_of_packets() {
     let machine = Machine::load("shaheen2").unwrap();
@@ -168,8 +169,12 @@ fn order_of_processes_after_a_barrier_is_that_of_packets() {
         Ior::parse(&["-g", "-w", "-t", "1m", "-b", "8m"].map(String::from)).unwrap().remove(0);
     let file_system = FileSystem::Parallel { stripe_count: Some(16), stripe: None };
     let [flows, packets] = [Fidelity::Flow, Fidelity::Packet].map(|fidelity| {
-        let options = SimOptions { fidelity, file_system, ..SimOptions::default() };
-        simulate_ior(&machine, &ior, 16, 4, &options, &|_, _, _| true).unwrap().phases.remove(0)
+        let seconds = (1..=4).map(|seed| {
+            let options = SimOptions { fidelity, file_system, seed, ..SimOptions::default() };
+            let point = simulate_ior(&machine, &ior, 16, 4, &options, &|_, _, _| true).unwrap();
+            point.phases[0].transfer_seconds
+        });
+        seconds.sum::<f64>() / 4.0
     });
-    assert_close(flows.transfer_seconds, packets.transfer_seconds, 10.0);
+    assert_close(flows, packets, 12.0);
 }

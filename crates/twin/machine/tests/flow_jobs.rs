@@ -6,7 +6,7 @@ use forebay_machine::study::{
     Fidelity, IoWork, JobWork, ServerQueues, SimOptions, StorageChoice, StudyError, StudyJob,
     simulate_ior, simulate_jobs,
 };
-use forebay_machine_file::machine::Machine;
+use forebay_machine_file::machine::{Machine, Routing};
 use forebay_units::{Rate, Time};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
@@ -346,4 +346,23 @@ proptest! {
             }
         }
     }
+}
+
+/// Long writes from one group to the storage nodes of four, by links between groups of 20 GB/s, and of 0.5 GB/s that
+/// two jobs fill together.
+#[test]
+fn links_between_groups_that_jobs_fill_have_a_warning() {
+    let jobs =
+        [io("a", (4, 4), "-w -F -t 512k -b 4g", 4), io("b", (4, 4), "-w -F -t 512k -b 4g", 4)];
+    let warnings = |machine: &Machine| {
+        let routing = Some(Routing::Minimal);
+        let options = SimOptions { fidelity: Fidelity::Flow, routing, ..SimOptions::default() };
+        let found = simulate_jobs(machine, &jobs, &options, &|_, _, _| true).unwrap();
+        let together = &found.together[0].jobs[0].together;
+        io_of(together).warnings.iter().filter(|warning| warning.contains("carries")).count()
+    };
+    assert_eq!(warnings(&toy()), 0);
+    let mut narrow = toy();
+    narrow.network.global.rate = Rate(500_000_000);
+    assert_eq!(warnings(&narrow), 1);
 }

@@ -3,7 +3,7 @@
 use forebay_machine::results::{InterferenceRun, TrafficRun};
 use forebay_machine::study::{
     Fidelity, InterferenceStudy, SimOptions, fidelity_of_collective, fidelity_of_interference,
-    fidelity_of_traffic, find_saturation, simulate_interference, simulate_traffic,
+    fidelity_of_traffic, find_saturation, simulate_interference, simulate_ior, simulate_traffic,
 };
 use forebay_machine_file::machine::{Machine, Routing};
 use forebay_units::{Bytes, Rate};
@@ -186,6 +186,22 @@ fn run_beside_traffic_has_its_share_of_the_link_calculated_by_hand() {
     let together = (60.0 + 20.0 * (1.0 - slow / 14.0)) / 55.0 / 8.0;
     assert_near(run.traffic_together.accepted_load, together, 0.2);
     assert_eq!(run.traffic_latency_ratio, None);
+}
+
+/// A phase with few requests has the time that it has request by request, and beside traffic that of other links,
+/// which none of its messages cross, no other.
+#[test]
+fn run_with_few_requests_has_their_times_beside_traffic_too() {
+    let line = "-F -w -r -t 4m -b 8m";
+    let run = beside(8, "uniform", 0.01, line, Fidelity::Flow);
+    let options = with(Fidelity::Flow, Routing::Minimal);
+    let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    let ior = Ior::parse(&arguments).unwrap().remove(0);
+    let alone = simulate_ior(&toy(), &ior, 8, 1, &options, &|_, _, _| true).unwrap();
+    for (phase, found) in alone.phases.iter().zip(&run.ior_alone.phases) {
+        assert_near(found.transfer_seconds, phase.transfer_seconds, 0.5);
+    }
+    assert_near(run.ior_rate_ratio, 1.0, 0.5);
 }
 
 /// Packets also wait in queues, which flows leave out: on `toy`, the rate falls to 0.80 with packets and not

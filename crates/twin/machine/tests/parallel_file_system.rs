@@ -7,7 +7,7 @@ use forebay_machine::study::{Fidelity, FileSystem, SimOptions, StudyError, simul
 use forebay_machine_file::machine::Machine;
 use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
-use toy_lustre::machine_with;
+use toy_lustre::{machine_of, machine_with};
 
 fn machine() -> Machine {
     machine_with(&[])
@@ -70,6 +70,32 @@ fn rate_of_a_file_grows_with_its_stripes_up_to_the_client() {
     assert_eq!(phases.limit, "ost", "{}", phases.phases[0].limit.because);
     let flows = run(&machine(), (1, 4), stripes(1), Fidelity::Flow, "-w -t 1m -b 64m").unwrap();
     assert_eq!(flows.limit, "ost", "{}", flows.phases[0].limit.because);
+}
+
+/// A client moves 0.5 GB/s of each process that writes, and 0.25 of each that reads, however many targets its file has.
+/// The eight calls that it joins move 8 MiB in 16.8 and 33.6 ms; the next ones begin when the last request is on disk,
+/// 1.2 ms later, or has come from there, 0.8 ms before the first data of a read. Four processes have four times as much,
+/// and 32 what the client of the node moves, 4 GB/s.
+#[test]
+fn rate_of_a_process_limits_it_until_the_client_of_its_node_does() {
+    let lines = r#"
+process_write = { value = "500 MB/s", assumed = "toy" }
+process_read = { value = "250 MB/s", assumed = "toy" }
+"#;
+    let machine = machine_of(lines, &[]);
+    for (ppn, write, read) in [(1, 0.466, 0.244), (4, 1.864, 0.976), (32, 4.0, 4.0)] {
+        for (fidelity, phases) in both(&machine, (1, ppn), stripes(8), "-w -r -t 1m -b 64m -F") {
+            let what = format!("{fidelity}, {ppn} processes");
+            assert_near(moving(&phases[0]), write, 8.0, &format!("{what}, write"));
+            assert_near(moving(&phases[1]), read, 8.0, &format!("{what}, read"));
+            assert_eq!(phases[1].limit.resource, "client", "{what}: {}", phases[1].limit.because);
+        }
+    }
+    // Of long phases the flows have rates, and no single requests.
+    let line = "-w -r -t 1m -b 16g -F";
+    let point = run(&machine, (1, 4), stripes(8), Fidelity::Flow, line).unwrap();
+    assert_near(moving(&point.phases[0]), 1.864, 8.0, "long write");
+    assert_near(moving(&point.phases[1]), 0.976, 8.0, "long read");
 }
 
 /// 16 files of one stripe go to eight targets in turn: all of them write, 8 GB/s.

@@ -111,6 +111,10 @@ fn read(
     check_nodes(doc, &nodes, burst_buffer_span, placement_span);
     if let Some((at, Some(pfs))) = &pfs {
         pfs::check_routers(doc, &nodes, pfs, *at);
+        if let Some((client, types)) = &client {
+            let others = types.iter().map(|of_type| &of_type.value.client);
+            pfs::check_types_of_processes(doc, pfs, others.chain([client]), *at);
+        }
     }
     if !doc.has_no_problems() {
         return None;

@@ -2,9 +2,10 @@
 
 use super::storage::{SOME_BYTES, read_node_rate};
 use crate::document::Document;
-use crate::machine::{Lustre, Node, NodeKind, ParallelFileSystem};
+use crate::machine::{Client, Lustre, Node, NodeKind, ParallelFileSystem, ProcessRates};
 use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time};
+use std::collections::BTreeMap;
 
 /// Parses `[pfs]`. `link` is the rate of a node's link.
 pub(super) fn read_pfs(section: Section<'_, '_>, link: Option<Rate>) -> Option<ParallelFileSystem> {
@@ -36,6 +37,8 @@ pub(super) fn read_pfs(section: Section<'_, '_>, link: Option<Rate>) -> Option<P
 fn read_lustre(section: Section<'_, '_>, link: Option<Rate>) -> Option<Lustre> {
     let write_rate = read_node_rate(&section, "write_rate", link);
     let read_rate = read_node_rate(&section, "read_rate", link);
+    let process = read_process_rates(&section);
+    let types = section.optional_section("types").map(read_types_of_processes);
     let call_overhead = section.time("call_overhead", Time::ZERO);
     let window = section.bytes("window", SOME_BYTES);
     let max_rpc = section.bytes("max_rpc", SOME_BYTES);
@@ -61,6 +64,11 @@ fn read_lustre(section: Section<'_, '_>, link: Option<Rate>) -> Option<Lustre> {
     Some(Lustre {
         write_rate: write_rate?.value,
         read_rate: read_rate?.value,
+        process: process?,
+        process_of_types: match types {
+            Some(types) => types?,
+            None => BTreeMap::new(),
+        },
         call_overhead: call_overhead?.value,
         window: window?.value,
         max_rpc: max_rpc?.value,
@@ -83,6 +91,50 @@ fn read_lustre(section: Section<'_, '_>, link: Option<Rate>) -> Option<Lustre> {
         stripe: stripe?.value,
         stripe_count: stripe_count?.value,
     })
+}
+
+/// Reads the rates of one process.
+fn read_process_rates(section: &Section<'_, '_>) -> Option<ProcessRates> {
+    let rate = |key| section.has_key(key).then(|| section.rate(key));
+    let (write, read) = (rate("process_write"), rate("process_read"));
+    Some(ProcessRates {
+        write: match write {
+            Some(write) => Some(write?.value),
+            None => None,
+        },
+        read: match read {
+            Some(read) => Some(read?.value),
+            None => None,
+        },
+    })
+}
+
+/// Parses `[pfs.lustre.types.NAME]`: the rates of one process on a type of nodes.
+fn read_types_of_processes(section: Section<'_, '_>) -> Option<BTreeMap<String, ProcessRates>> {
+    let read = |(name, section): (String, Section<'_, '_>)| {
+        let rates = read_process_rates(&section);
+        section.report_unused_keys();
+        rates.map(|rates| (name, rates))
+    };
+    section.subsections().into_iter().map(read).collect()
+}
+
+/// Checks that the types of nodes with process rates of their own are those of the client.
+pub(super) fn check_types_of_processes<'a>(
+    doc: &Document<'_>,
+    pfs: &ParallelFileSystem,
+    clients: impl Iterator<Item = &'a Client>,
+    at: usize,
+) {
+    let Some(lustre) = &pfs.lustre else { return };
+    let known: Vec<&str> = clients.map(|client| client.name.as_str()).collect();
+    for name in lustre.process_of_types.keys().filter(|name| !known.contains(&name.as_str())) {
+        doc.add_problem(
+            at,
+            format!("`pfs.lustre.types.{name}` is no type of nodes"),
+            "the name of a client: `client.name`, or one of `[client.types]`",
+        );
+    }
 }
 
 /// Checks that there are as many targets as the servers and the layout need.

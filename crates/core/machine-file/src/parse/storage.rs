@@ -1,7 +1,7 @@
 //! Storage in a machine file: clients on compute nodes, burst-buffer nodes.
 
 use crate::document::{Document, Located};
-use crate::machine::{Aggregators, BurstBuffer, Client, ClientType, SharedWrites};
+use crate::machine::{Aggregators, BurstBuffer, Client, ClientType, ProcessRates, SharedWrites};
 use crate::section::Section;
 use forebay_policy::layout::StripeOrder;
 use forebay_units::{Bytes, Rate, Time};
@@ -106,6 +106,7 @@ impl NodeClient {
             name: String::new(),
             write_rate: self.write_rate,
             read_rate: self.read_rate,
+            process: ProcessRates::default(),
             requests_per_node: self.requests_per_node,
             cache: self.cache,
             uncached_percent: self.uncached_percent,

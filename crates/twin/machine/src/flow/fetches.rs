@@ -1,12 +1,14 @@
 //! Times at which the data of writes are at their servers, without waits for the network.
 //!
 //! A server fetches the data of requests in the order in which they arrive, as fast as its data paths carry them;
-//! a client sends what is fetched in the order of the fetches, at its rate.
+//! a client sends what is fetched in the order of the fetches, at its rate, when it has moved the data of the process.
 
 use super::extent_waits::WriteRequest;
 use super::runs::{Run, Runs};
 use crate::io::IoJob;
+use forebay_machine_file::machine::Client;
 use forebay_units::Bytes;
+use rustc_hash::FxHashMap;
 
 /// Servers and clients that are busy with the data of earlier requests.
 #[derive(Clone, Debug)]
@@ -15,6 +17,9 @@ pub(super) struct Fetches {
     dispatched: Vec<u64>,
     /// End of the time for which each data path is reserved, ps.
     fetched: Vec<u64>,
+    /// End of the time for which the client moves the data of a process, by rank, ps; of processes with a rate of
+    /// their own.
+    moved: FxHashMap<u32, u64>,
     /// End of the time for which the client of each node sends, ps.
     sent: Vec<u64>,
 }
@@ -22,6 +27,7 @@ pub(super) struct Fetches {
 /// A request before its data are sent.
 struct Fetch {
     at: u64,
+    rank: u32,
     request: WriteRequest,
     bytes: Bytes,
 }
@@ -31,6 +37,7 @@ impl Fetches {
         Fetches {
             dispatched: vec![0; job.storage.servers().len()],
             fetched: vec![0; job.storage.paths().len()],
+            moved: FxHashMap::default(),
             sent: vec![0; job.nodes.len()],
         }
     }
@@ -58,12 +65,24 @@ impl Fetches {
                 };
                 let bytes = Bytes(piece.bytes);
                 let at = self.fetch(job, (*at, key.1), bytes);
-                fetches.push(Fetch { at, request, bytes });
+                fetches.push(Fetch { at, rank: *rank, request, bytes });
             }
         }
         fetches.sort_by_key(|fetch| fetch.at);
-        let send = |Fetch { at, request, bytes }: Fetch| {
-            let client = &job.clients[usize::from(job.client_of_node[request.node as usize])];
+        let mut has_process_rates = false;
+        for fetch in &mut fetches {
+            let client = client_of(job, fetch.request.node);
+            let Some(rate) = client.process.write else { continue };
+            has_process_rates = true;
+            let moved = self.moved.entry(fetch.rank).or_default();
+            *moved = fetch.at.max(*moved) + rate.time_for(fetch.bytes).0;
+            fetch.at = *moved;
+        }
+        if has_process_rates {
+            fetches.sort_by_key(|fetch| fetch.at);
+        }
+        let send = |Fetch { at, request, bytes, .. }: Fetch| {
+            let client = client_of(job, request.node);
             let sent = &mut self.sent[request.node as usize];
             let began = at.max(*sent);
             *sent = began + client.write_rate.time_for(bytes).0;
@@ -87,4 +106,9 @@ impl Fetches {
         }
         begins
     }
+}
+
+/// The client of a node of the job.
+fn client_of(job: &IoJob, node: u32) -> &Client {
+    &job.clients[usize::from(job.client_of_node[node as usize])]
 }

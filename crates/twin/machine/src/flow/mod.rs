@@ -50,7 +50,7 @@ mod transfers;
 pub(crate) use bursts::{burst_of, few_wide_calls};
 pub(crate) use calls::LoneCalls;
 pub(crate) use jobs::{FlowJob, FlowPhase, FlowTraffic, JobAlone, simulate_jobs};
-pub(crate) use phase::{FlowOutcome, calls_of_nodes, simulate};
+pub(crate) use phase::{CallsBy, FlowOutcome, calls_of_nodes, simulate};
 pub(crate) use refusals::{LEFT_OUT, LEFT_OUT_OF_TRAFFIC, check, check_several, check_traffic};
 pub(crate) use requests::all_are_simulated;
 pub(crate) use traffic::{TrafficRates, rates_of_traffic};

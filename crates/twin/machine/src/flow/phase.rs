@@ -4,6 +4,7 @@ use super::begun_phase::{BegunPhase, transfers_alone};
 use super::calls::{LoneCalls, lone_calls};
 use super::document::phase_document;
 use super::fabric::{Fabric, server_use};
+use super::jobs::JobAlone;
 use super::requests::{CallTimes, PhaseCalls, are_simulated};
 use super::runs::Runs;
 use crate::io::{IoJob, PS_PER_SECOND};
@@ -26,14 +27,24 @@ pub(crate) struct FlowOutcome {
     pub traffic: Vec<f64>,
 }
 
-/// Simulates the phases of the scenario's test, beside the scenario's traffic. `by_requests`: phases with few requests
-/// are simulated request by request, which they cannot be beside traffic.
+/// How the calls of phases with few requests are simulated; all others have rates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallsBy<'a> {
+    /// Request by request, which they cannot be beside traffic.
+    Requests,
+    /// With rates.
+    Rates,
+    /// With rates, and the times that they have alone request by request.
+    RatesAs(&'a JobAlone),
+}
+
+/// Simulates the phases of the scenario's test, beside the scenario's traffic.
 ///
 /// # Errors
 /// [`StudyError::Interrupted`] if `progress` ends the simulation.
 pub(crate) fn simulate(
     scenario: &Scenario,
-    (job, by_requests): (&IoJob, bool),
+    (job, by): (&IoJob, CallsBy<'_>),
     options: &SimOptions,
     progress: Progress<'_>,
 ) -> Result<FlowOutcome, StudyError> {
@@ -62,7 +73,7 @@ pub(crate) fn simulate(
         }
         let of_phase = starts.get(access).map(Vec::as_slice);
         let Some((phase, of_phase)) =
-            simulate_phase((scenario, job, by_requests), pattern, (&calls, of_phase), &goes_on)
+            simulate_phase((scenario, job, (by, nth)), pattern, (&calls, of_phase), &goes_on)
         else {
             return Err(StudyError::Interrupted);
         };
@@ -121,11 +132,11 @@ pub(crate) fn calls_of_nodes(
     Ok(of_node)
 }
 
-/// Simulates one phase; its document and cost, or `None` if it was ended.
-fn simulate_phase(
-    (scenario, job, by_requests): (&Scenario, &IoJob, bool),
-    runs: Runs<'_>,
-    (calls, starts): (&[LoneCalls], Option<&[u64]>),
+/// Simulates phase number `nth`; its document and cost, or `None` if it was ended.
+fn simulate_phase<'a>(
+    (scenario, job, (by, nth)): (&Scenario, &'a IoJob, (CallsBy<'a>, usize)),
+    runs: Runs<'a>,
+    (calls, starts): (&'a [LoneCalls], Option<&[u64]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
 ) -> Option<(Phase, PhaseCost)> {
     let uses = vec![server_use(job, runs.access, &transfers_alone(calls, runs.access))];
@@ -133,9 +144,18 @@ fn simulate_phase(
     let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], starts, 0, &mut fabric);
     let Some(begun) = begun.pop() else { unreachable!("one phase was opened") };
     let (mut transfers, resolution) = begun.transfers(0, 1.0, &mut fabric);
-    if by_requests {
-        assert!(scenario.traffic.is_empty(), "requests beside traffic");
-        transfers.simulate_requests();
+    match by {
+        CallsBy::Requests => {
+            assert!(scenario.traffic.is_empty(), "requests beside traffic");
+            transfers.simulate_requests();
+        }
+        CallsBy::Rates => {}
+        CallsBy::RatesAs(known) => {
+            transfers.scale_times(known.scales.get(nth).copied().unwrap_or(1.0));
+            if let Some(times) = known.call_times.get(nth) {
+                transfers.share_by_calls(times);
+            }
+        }
     }
     fabric.links.transport.set_resolution(resolution);
     fabric.start_traffic(&scenario.traffic);

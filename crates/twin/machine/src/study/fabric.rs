@@ -5,7 +5,7 @@ use super::forecast::forecast_of;
 use super::ior::{ior_point, point};
 use super::options::{Fidelity, SimOptions};
 use super::run::{Progress, run};
-use crate::flow::{self, FlowOutcome};
+use crate::flow::{self, CallsBy, FlowOutcome};
 use crate::io::IoJob;
 use crate::results::IorPoint;
 use crate::scenario::Scenario;
@@ -62,7 +62,7 @@ impl TransferFabric for FlowFabric {
         progress: Progress<'_>,
     ) -> Result<IorPoint, StudyError> {
         let Some(job) = scenario.io.first() else { unreachable!("a scenario without an IOR job") };
-        let outcome = flow::simulate(scenario, (job, true), options, progress)?;
+        let outcome = flow::simulate(scenario, (job, CallsBy::Requests), options, progress)?;
         Ok(flow_point(job, outcome))
     }
 }

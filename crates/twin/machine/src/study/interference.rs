@@ -9,7 +9,7 @@ use super::joined::JoinedTest;
 use super::options::{Fidelity, SimOptions};
 use super::run::{Progress, run};
 use super::traffic::{flow_run, traffic_job, traffic_run};
-use crate::flow::{self, TrafficRates};
+use crate::flow::{self, CallsBy, JobAlone, TrafficRates};
 use crate::observe::ObserveOptions;
 use crate::results::{InterferenceRun, IorPoint, SCHEMA, TrafficRun};
 use crate::scenario::Scenario;
@@ -135,10 +135,12 @@ fn with_flows(
     let generation = Generation::UntilOtherEnds;
     let traffic = traffic_job(machine, spec, traffic_nodes, options.seed, generation, None)?;
     let traffic = vec![Arc::new(traffic)];
+    // Alone as beside traffic, so that both compare.
+    let known = job_alone(&Scenario { io: vec![job.clone()], ..idle.clone() }, options)?;
+    let by = known.as_ref().map_or(CallsBy::Rates, CallsBy::RatesAs);
     let run_part = |part: f64, traffic: Vec<_>| {
         let scenario = Scenario { io: vec![job.clone()], traffic, ..idle.clone() };
-        // Alone as beside traffic, so that both compare.
-        flow::simulate(&scenario, (&job, false), options, &|simulated, done, events| {
+        flow::simulate(&scenario, (&job, by), options, &|simulated, done, events| {
             progress(simulated, (part + done) / 2.0, events)
         })
     };
@@ -157,6 +159,23 @@ fn with_flows(
     let traffic_together = flow_run(&only_traffic, spec, options, &beside, seconds);
     let points = (flow_point(&job, alone), flow_point(&job, together));
     Ok(document(machine, study, options, points, (traffic_alone, traffic_together)))
+}
+
+/// What is known of a scenario's only I/O job, alone, from a simulation request by request; `None` if its phases have
+/// too many requests for that.
+fn job_alone(alone: &Scenario, options: &SimOptions) -> Result<Option<JobAlone>, StudyError> {
+    let [job] = alone.io.as_slice() else { unreachable!("one I/O job") };
+    if !flow::all_are_simulated(job) {
+        return Ok(None);
+    }
+    let simulate = |by: CallsBy<'_>| flow::simulate(alone, (job, by), options, &|_, _, _| true);
+    let calls = flow::calls_of_nodes(alone, job, options)?;
+    let by_requests = simulate(CallsBy::Requests)?;
+    let known = JobAlone::as_by_requests(calls, by_requests, |known| {
+        let by_rates = simulate(CallsBy::RatesAs(known))?;
+        Ok(by_rates.phases.iter().map(|phase| phase.transfer_seconds).collect())
+    })?;
+    Ok(Some(known))
 }
 
 /// The document of a study from those of IOR and of the traffic, alone and together.

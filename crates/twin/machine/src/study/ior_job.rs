@@ -174,6 +174,7 @@ fn pfs_clients(
         Client {
             write_rate: Rate(scaled(lustre.write_rate.0, own.write_rate.0, base.write_rate.0)),
             read_rate: Rate(scaled(lustre.read_rate.0, own.read_rate.0, base.read_rate.0)),
+            process: lustre.process_rates(&own.name),
             call_overhead: Time(overhead.saturating_mul(calls_joined)),
             max_request: lustre.max_rpc,
             requests_in_flight: in_flight,

@@ -49,12 +49,18 @@ per_group = { value = 1, assumed = "toy" }
 
 /// The machine, with other numbers for some keys.
 pub fn machine_with(settings: &[(&str, &str)]) -> Machine {
+    machine_of("", settings)
+}
+
+/// The machine, with more lines in `[pfs.lustre]` and other numbers for some keys.
+pub fn machine_of(lines: &str, settings: &[(&str, &str)]) -> Machine {
     let toy = Machine::load("toy").unwrap().files.remove(0).text;
     let text = toy.replacen("per_group = { value = 14", "per_group = { value = 12", 1).replacen(
         "\n[client]\n",
         LNET,
         1,
-    ) + PFS;
+    ) + PFS
+        + lines;
     let setting =
         |(key, value): &(&str, &str)| Setting { key: key.to_string(), value: value.to_string() };
     let settings: Vec<Setting> = settings.iter().map(setting).collect();

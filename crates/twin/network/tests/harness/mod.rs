@@ -4,7 +4,7 @@
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
     AdaptiveBias, Aggregators, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node,
-    NodeKind, Plugging, Routing, RoutingSpec, SharedWrites, Structure,
+    NodeKind, Plugging, ProcessRates, Routing, RoutingSpec, SharedWrites, Structure,
 };
 use forebay_network::{
     Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
@@ -101,6 +101,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             name: String::new(),
             write_rate: Rate(8_000_000_000),
             read_rate: Rate(8_000_000_000),
+            process: ProcessRates::default(),
             requests_per_node: 1,
             cache: Bytes(1),
             uncached_percent: 100,

@@ -7,10 +7,12 @@
 //! that each rate of a job is measured after the same number of its stripes.
 
 mod alone;
+mod full_links;
 mod steady_times;
 mod traffic_so_far;
 
 pub(crate) use self::alone::JobAlone;
+use self::full_links::CarriedBefore;
 use self::traffic_so_far::TrafficSoFar;
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
@@ -76,6 +78,8 @@ struct Current<'a> {
     begun: BegunPhase<'a>,
     transfers: PhaseTransfers<'a>,
     resolution: u64,
+    /// What the links between groups had carried before it.
+    before: CarriedBefore,
     /// Its rate while the same phases run.
     settling: Settling,
 }
@@ -256,7 +260,9 @@ impl<'a> Simulation<'a> {
             }
             job.next += 1;
             let settling = Settling::default();
-            job.current = Some(Current { begun, transfers, resolution, settling });
+            let first = begun.starts.iter().copied().min().unwrap_or(now);
+            let before = CarriedBefore::of(&self.fabric, first);
+            job.current = Some(Current { begun, transfers, resolution, before, settling });
         }
         self.set_resolution();
         for job in &mut self.jobs {
@@ -359,16 +365,21 @@ impl Job<'_> {
 
     /// Ends a phase.
     fn end_phase(&mut self, current: Current<'_>, fabric: &mut Fabric) {
-        let Current { begun, transfers, .. } = current;
+        let Current { begun, transfers, before, .. } = current;
+        let access = begun.runs.access;
+        // A phase with few requests has the times of these, whose messages wait for each other.
+        let between = match self.scales.is_empty() {
+            true => before.use_since(fabric, self.job, access),
+            false => None,
+        };
         let (transfers, ..) = transfers.into_result();
         let times = begun.times(&transfers, fabric);
         let seconds = (times.closes.1 - times.begin) as f64 / PS_PER_SECOND as f64;
         let bytes = job_bytes(self.job);
-        let access = begun.runs.access;
         let is_repeated = self.ended.phases.iter().any(|phase| phase.access == access);
         let warnings = match is_repeated {
             true => Vec::new(),
-            false => warnings::of_flows(self.job, access, None),
+            false => warnings::of_flows(self.job, access, between.as_ref()),
         };
         self.count_waits(&transfers);
         self.ready = times.closes.1;

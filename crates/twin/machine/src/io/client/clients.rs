@@ -116,6 +116,7 @@ impl Clients {
                 let slot = place.slot();
                 self.requests.issue(slot, &mut self.ranks[slot as usize], io);
             }
+            ClientEvent::WriteDataReady(tag) => self.requests.move_write_data(tag, io),
             ClientEvent::SendWriteData(tag) => send_write_data(tag, io),
             ClientEvent::RequestDone(tag) => self.complete_request(tag, io),
             ClientEvent::CopyDone(place) => end_copy(place.slot(), &mut self.ranks, io),

@@ -53,6 +53,9 @@ pub(super) struct Requests {
     incoming: FxHashMap<u64, u64>,
     /// By the node's number within the group.
     nodes: Vec<Node>,
+    /// Times at which the clients have moved the data of each process so far, by rank, ps; of processes with a rate of
+    /// their own.
+    moved: FxHashMap<u32, u64>,
     /// Servers to which the fsync of a process goes, by rank.
     synced: FxHashMap<u32, Vec<u32>>,
 }
@@ -63,6 +66,7 @@ impl Requests {
         Requests {
             incoming: FxHashMap::default(),
             nodes: vec![Node::default(); nodes],
+            moved: FxHashMap::default(),
             synced: FxHashMap::default(),
         }
     }
@@ -144,25 +148,20 @@ impl Requests {
         io: &mut IoContext<'_, '_>,
     ) -> bool {
         let tag = packet.tag();
-        let bytes_of_request = |io: &IoContext<'_, '_>| {
-            let (_, piece) = io.position.piece(RequestTag::unpack(tag), io.job);
-            piece.bytes
-        };
         match kind {
             ReplyKind::Done => true,
             ReplyKind::FetchData => {
-                let bytes = bytes_of_request(io);
-                let at = self.reserve_data_path(tag, OUT, bytes, io);
-                io.waits_of(tag, packet.dst).client += at - io.now();
-                if at > io.now() {
-                    io.schedule(at, ClientEvent::SendWriteData(tag));
+                let ready = self.reserve_process(tag, OUT, io.now(), io);
+                io.waits_of(tag, packet.dst).client += ready - io.now();
+                if ready > io.now() {
+                    io.schedule(ready, ClientEvent::WriteDataReady(tag));
                 } else {
-                    send_write_data(tag, io);
+                    self.move_write_data(tag, io);
                 }
                 false
             }
             ReplyKind::ReadData => {
-                let missing = self.incoming.entry(tag).or_insert_with(|| bytes_of_request(io));
+                let missing = self.incoming.entry(tag).or_insert_with(|| bytes_of_request(tag, io));
                 assert!(
                     *missing >= u64::from(packet.bytes),
                     "more data than requested: {packet:?}"
@@ -172,9 +171,10 @@ impl Requests {
                     return false;
                 }
                 self.incoming.remove(&tag);
-                let bytes = bytes_of_request(io);
+                let bytes = bytes_of_request(tag, io);
                 io.count_network_wait(packet, packet.dst, bytes);
-                let at = self.reserve_data_path(tag, IN, bytes, io);
+                let at_node = self.reserve_data_path(tag, IN, bytes, io);
+                let at = self.reserve_process(tag, IN, at_node, io);
                 io.waits_of(tag, packet.dst).client += at - io.now();
                 if at > io.now() {
                     io.schedule(at, ClientEvent::RequestDone(tag));
@@ -183,6 +183,38 @@ impl Requests {
                 true
             }
         }
+    }
+
+    /// Moves the data of a write to a node's interface when the client has time for it.
+    pub fn move_write_data(&mut self, tag: u64, io: &mut IoContext<'_, '_>) {
+        let bytes = bytes_of_request(tag, io);
+        let at = self.reserve_data_path(tag, OUT, bytes, io);
+        let node = io.job.node_of(RequestTag::unpack(tag).rank);
+        io.waits_of(tag, node).client += at - io.now();
+        if at > io.now() {
+            io.schedule(at, ClientEvent::SendWriteData(tag));
+        } else {
+            send_write_data(tag, io);
+        }
+    }
+
+    /// Reserves the client's work for one process, whose data of a request are at its node at the time `from`; returns
+    /// its end.
+    fn reserve_process(
+        &mut self,
+        tag: u64,
+        direction: usize,
+        from: u64,
+        io: &IoContext<'_, '_>,
+    ) -> u64 {
+        let rank = RequestTag::unpack(tag).rank;
+        let rates = io.job.client_of(rank).process;
+        let Some(rate) = (if direction == OUT { rates.write } else { rates.read }) else {
+            return from;
+        };
+        let moved = self.moved.entry(rank).or_default();
+        *moved = from.max(*moved) + rate.time_for(Bytes(bytes_of_request(tag, io))).0;
+        *moved
     }
 
     /// Reserves the data path of a node's client in one direction, and returns the time at which
@@ -225,6 +257,12 @@ impl Requests {
         }
         server.map(|server| (server, RequestKind::Sync))
     }
+}
+
+/// Bytes of the request of a tag.
+fn bytes_of_request(tag: u64, io: &IoContext<'_, '_>) -> u64 {
+    let (_, piece) = io.position.piece(RequestTag::unpack(tag), io.job);
+    piece.bytes
 }
 
 /// The servers with data that a process wrote in this phase.

@@ -3,7 +3,7 @@
 use super::companies;
 use super::measure::beside_all;
 use super::place::PlacedJobs;
-use crate::flow::{self, FlowJob, FlowPhase, FlowTraffic, JobAlone, LoneCalls};
+use crate::flow::{self, CallsBy, FlowJob, FlowPhase, FlowTraffic, JobAlone, LoneCalls};
 use crate::results::{IoRun, JobBeside, JobRun, JobsTogether, TrafficState, WaitSeconds};
 use crate::scenario::Scenario;
 use crate::steady::{ACCEPTED_WHEN_STEADY, State};
@@ -40,10 +40,6 @@ pub(super) fn fidelity_of(all: &Scenario, options: &SimOptions) -> Result<Fideli
     };
     options.fidelity.chosen(&check(), events)
 }
-
-/// Simulations by rates that find the multiple of their times: processes begin one after another, and that part of a
-/// phase's time is not multiplied.
-const ROUNDS: u32 = 2;
 
 /// Results of several jobs.
 pub(super) struct FlowResults {
@@ -105,20 +101,13 @@ fn job_alone(
     if !flow::all_are_simulated(job) {
         return Ok(unknown);
     }
-    let by_requests = flow::simulate(scenario, (job, true), options, &|_, _, _| true)?;
-    let scales = vec![1.0; by_requests.phases.len()];
-    let mut known = JobAlone { scales, call_times: by_requests.calls, ..unknown };
-    for _ in 0..ROUNDS {
-        let alone = std::slice::from_ref(&known);
+    let by_requests = flow::simulate(scenario, (job, CallsBy::Requests), options, &|_, _, _| true)?;
+    JobAlone::as_by_requests(unknown.calls, by_requests, |known| {
+        let alone = std::slice::from_ref(known);
         let by_rates = flow::simulate_jobs(scenario, alone, &|_, _, _| true)?;
         let [by_rates] = by_rates.jobs.as_slice() else { unreachable!("one job") };
-        for ((scale, one), other) in
-            known.scales.iter_mut().zip(&by_requests.phases).zip(&by_rates.phases)
-        {
-            *scale *= one.transfer_seconds / other.transfer_seconds.max(f64::MIN_POSITIVE);
-        }
-    }
-    Ok(known)
+        Ok(by_rates.phases.iter().map(|phase| phase.transfer_seconds).collect())
+    })
 }
 
 /// The slowdown of a job with traffic, whose messages have no latency: accepted load alone / together.

@@ -38,6 +38,8 @@ enum Step {
     Dispatched,
     /// The client is asked for the data of a write.
     Fetch,
+    /// A process's data of a write are ready for its node's client.
+    Ready,
     /// A node's interface gets the data.
     Send,
     /// All data have reached their node.
@@ -66,6 +68,8 @@ struct Process {
     call: u32,
     in_flight: u32,
     waits_for_node: bool,
+    /// End of the time for which the client moves data of the process, where it has a rate of its own, ps.
+    moved: u64,
     started: u64,
     result: CallsOfProcess,
 }
@@ -182,12 +186,17 @@ impl<'a> Calls<'a> {
                     self.start(number, now);
                 }
             }
-            Step::Fetch => self.fetch(number, now),
+            Step::Fetch => {
+                let ready = self.reserve_process(number, now, now);
+                self.at(ready, number, Step::Ready);
+            }
+            Step::Ready => self.move_data(number, now),
             Step::Send => self.network.push(number),
             Step::Data => match self.access {
                 Access::Write => self.take_in(number, now),
                 Access::Read => {
                     let at = self.reserve_client(number, now);
+                    let at = self.reserve_process(number, at, now);
                     self.at(at, number, Step::Done);
                 }
             },
@@ -242,10 +251,28 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The client is asked for the data of a write.
-    fn fetch(&mut self, number: usize, now: u64) {
+    /// The data of a write are ready for the client of their node.
+    fn move_data(&mut self, number: usize, now: u64) {
         let at = self.reserve_client(number, now);
         self.at(at, number, Step::Send);
+    }
+
+    /// Reserves the client's work for one process, whose data of a request are at its node at the time `from`; returns
+    /// its end.
+    fn reserve_process(&mut self, number: usize, from: u64, now: u64) -> u64 {
+        let request = &self.requests.all[number];
+        let client = &self.job.clients[usize::from(self.job.client_of_node[request.node as usize])];
+        let rate = match self.access {
+            Access::Write => client.process.write,
+            Access::Read => client.process.read,
+        };
+        let Some(rate) = rate else { return from };
+        let moved = &mut self.processes[request.process as usize].moved;
+        let begins = from.max(*moved);
+        *moved = begins + rate.time_for(Bytes(request.extent.bytes)).0;
+        let ends = *moved;
+        self.wait(number, Resource::Client, begins - now);
+        ends
     }
 
     /// Reserves the client of a request's node for its data; returns the begin.
