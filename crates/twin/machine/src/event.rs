@@ -216,8 +216,8 @@ impl IoEvent {
             IoEvent::Server(ServerEvent::DataTakenIn(index)) => (15, index),
             IoEvent::Server(ServerEvent::ReadSent(index)) => (16, index),
             IoEvent::Server(ServerEvent::Reply(index)) => (11, index),
-            IoEvent::Server(ServerEvent::SubmitFlush(index)) => (27, index),
-            IoEvent::Server(ServerEvent::Flushed(index)) => (28, index),
+            IoEvent::Server(ServerEvent::SubmitFlush(index)) => (32, index),
+            IoEvent::Server(ServerEvent::Flushed(index)) => (33, index),
             IoEvent::Passed(barrier) => (12, barrier.job().into()),
         };
         NetEvent::FIRST_FREE_KEY + (kind << 24) + (number & 0xff_ffff)
