@@ -4,9 +4,11 @@
 //! Needs root, for mounts.
 
 use crate::support;
+use forebay_client::MountOptions;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::{Mounted, attach, mount_at, on_all};
@@ -67,6 +69,30 @@ fn first_read_after_a_change_sets_the_access_time_and_no_other() {
             assert_eq!(times(&path)[0], (1000, 5));
         }
     });
+}
+
+#[test]
+fn reads_with_o_noatime_change_no_access_time() {
+    for (nodes, passthrough) in [(1, true), (1, false), (3, true)] {
+        let options = MountOptions { passthrough, ..MountOptions::default() };
+        let mounted = Mounted::with_options(nodes, 1 << 28, &options);
+        for length in [5, 5 << 20] {
+            let path = mounted.path.join(format!("file{length}"));
+            fs::write(&path, vec![1; length]).unwrap();
+            pause();
+            let before = times(&path);
+            let mut options = fs::File::options();
+            let mut file = options.read(true).custom_flags(libc::O_NOATIME).open(&path).unwrap();
+            assert_eq!(file.read_to_end(&mut Vec::new()).unwrap(), length);
+            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}");
+            drop(file);
+            // A close may lead to a request for the time of the last read.
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}");
+            fs::read(&path).unwrap();
+            assert!(times(&path)[0] > before[0]);
+        }
+    }
 }
 
 #[test]

@@ -88,6 +88,16 @@ impl File {
         self.mode
     }
 
+    /// Reads do not change the access time from now on (`O_NOATIME`): call it before the first one. On
+    /// storage nodes of other hosts it has no effect.
+    pub(crate) fn keep_access_time(&self) {
+        self.parts.keep_access_time();
+    }
+
+    pub(crate) fn keeps_access_time(&self) -> bool {
+        self.parts.keeps_access_time()
+    }
+
     pub(crate) fn handle(&self) -> HandleId {
         self.parts.primary.handle
     }

@@ -10,6 +10,7 @@ use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::{DataRequest, MAX_DATA};
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
 use forebay_protocol::{Errno, HandleId, NodeIndex};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -45,6 +46,16 @@ impl Part {
             reservation: Reservation::new(node, handle),
             write_behind: WriteBehind::default(),
             unsynced: Unsynced::default(),
+        }
+    }
+
+    /// Reads of the object through this part do not change its access time (`O_NOATIME`), if this host has
+    /// its descriptor and this process may ask for that.
+    pub fn keep_access_time(&self) {
+        if let Some(object) = &self.object
+            && let Ok(flags) = fcntl_getfl(object)
+        {
+            let _ = fcntl_setfl(object, flags | OFlags::NOATIME);
         }
     }
 

@@ -9,6 +9,7 @@ use forebay_protocol::placement::{Capability, ObjectInfo};
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The result of opening a data object.
@@ -27,6 +28,8 @@ pub struct Parts {
     others: OnceLock<Box<[OnceLock<Part>]>>,
     /// Opens parts on other nodes.
     capability: Mutex<Option<Capability>>,
+    /// Reads do not change the access time.
+    keeps_access_time: AtomicBool,
 }
 
 impl Parts {
@@ -46,7 +49,18 @@ impl Parts {
             primary: Part::new(ino.metadata_node(), handle, descriptor),
             others: OnceLock::new(),
             capability: Mutex::new(capability),
+            keeps_access_time: AtomicBool::new(false),
         }
+    }
+
+    /// Reads do not change the access time from now on, where [`Part::keep_access_time`] can ensure that.
+    pub fn keep_access_time(&self) {
+        self.keeps_access_time.store(true, Ordering::Relaxed);
+        self.primary.keep_access_time();
+    }
+
+    pub fn keeps_access_time(&self) -> bool {
+        self.keeps_access_time.load(Ordering::Relaxed)
     }
 
     /// Whether one data object is the whole file, byte for byte.
@@ -140,6 +154,9 @@ impl Parts {
         }
         let is_absent = is_local && opened.descriptor.is_none() && opened.reply.is_none();
         let mut part = Part::new(node, handle, opened.descriptor);
+        if self.keeps_access_time() {
+            part.keep_access_time();
+        }
         part.is_absent = is_absent;
         part
     }

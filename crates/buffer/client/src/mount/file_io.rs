@@ -54,6 +54,9 @@ impl MountedFs {
         }
         let executes = flags & convert::FMODE_EXEC != 0;
         let added = opened.and_then(|opened| {
+            if flags & libc::O_NOATIME != 0 {
+                opened.file.keep_access_time();
+            }
             self.add_open(&opened, (executes, change), |descriptor| reply.register(descriptor))
         });
         match added {
@@ -108,6 +111,9 @@ impl MountedFs {
             of_parent.created(name);
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
             self.directory_reads.note_name(parent, &opened.attr);
+            if flags & libc::O_NOATIME != 0 {
+                opened.file.keep_access_time();
+            }
             let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
             let open = self.add_open(&opened, (false, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))

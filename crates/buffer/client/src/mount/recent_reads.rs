@@ -61,7 +61,10 @@ impl MountedFs {
     /// Data at `offset` of a file were read.
     pub(super) fn note_read(&self, open: &OpenFile, offset: u64) {
         let layout = self.fs.sessions().layout();
-        if layout.nodes() == 1 || open.shared.was_read.swap(true, Ordering::Relaxed) {
+        if layout.nodes() == 1
+            || open.file.keeps_access_time()
+            || open.shared.was_read.swap(true, Ordering::Relaxed)
+        {
             return;
         }
         let ino = open.file.ino();
