@@ -106,7 +106,16 @@ fn client_that_reads_no_replies_is_refused_further_queries() {
         let question = frame(&format!("{{\"query\":[{number},\"status\"]}}"));
         stream.write_all(&question).unwrap();
     }
-    // The socket is full by now, and the controller queues only a few replies.
+    // The replies fill the socket, and the controller queues only a few more.
+    let filled = || rustix::io::ioctl_fionread(&stream).unwrap();
+    let (mut seen, mut since) = (filled(), Instant::now());
+    while seen == 0 || since.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(50));
+        if filled() != seen {
+            (seen, since) = (filled(), Instant::now());
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "no replies");
+    }
     let other = pool.client();
     assert_eq!(other.status().unwrap().nodes.len(), 1);
     stream.shutdown(std::net::Shutdown::Write).unwrap();
