@@ -36,12 +36,11 @@ impl ReadFile {
 pub(crate) struct SmallFiles<'a> {
     ctx: &'a StageContext<'a>,
     files: Vec<ReadFile>,
-    bytes: usize,
 }
 
 impl<'a> SmallFiles<'a> {
     pub fn new(ctx: &'a StageContext<'a>) -> SmallFiles<'a> {
-        SmallFiles { ctx, files: Vec::new(), bytes: 0 }
+        SmallFiles { ctx, files: Vec::new() }
     }
 
     /// Reads a small file, which will be written with others of its directory. Returns `to` if the file
@@ -73,9 +72,9 @@ impl<'a> SmallFiles<'a> {
         if self.files.first().is_some_and(|first| !Arc::ptr_eq(&first.to.parent, &to.parent)) {
             self.write();
         }
-        self.bytes += contents.len();
         self.files.push(ReadFile { to, stat, contents, digest });
-        if self.files.len() == MAX_FILES || self.bytes >= MAX_BYTES {
+        let bytes: usize = self.files.iter().map(|file| file.contents.len()).sum();
+        if self.files.len() == MAX_FILES || bytes >= MAX_BYTES {
             self.write();
         }
         Ok(None)
@@ -84,7 +83,6 @@ impl<'a> SmallFiles<'a> {
     /// Writes the files that were read. A stopped stage discards them.
     pub fn write(&mut self) {
         let files = std::mem::take(&mut self.files);
-        self.bytes = 0;
         let Some(first) = files.first() else { return };
         if self.ctx.is_stopped() {
             return;

@@ -83,13 +83,10 @@ impl<'a> Worker<'a> {
                 std::thread::sleep(IDLE_POLL_INTERVAL);
                 continue;
             }
-            let received = match tasks.try_recv() {
-                Ok(task) => Ok(task),
-                Err(_) => {
-                    self.complete_small_files();
-                    tasks.recv_timeout(TASK_TIMEOUT)
-                }
-            };
+            let received = tasks.try_recv().or_else(|_| {
+                self.complete_small_files();
+                tasks.recv_timeout(TASK_TIMEOUT)
+            });
             match received {
                 Ok(task) => {
                     let _pending = PendingTask(pending_tasks);

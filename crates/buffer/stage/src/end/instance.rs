@@ -309,9 +309,13 @@ impl DirHandle for InstanceDir {
         let put = fs.put_files(self.ino, files.iter().map(new).collect());
         let outcome = |(file, put): (&SmallFile<'_>, Result<Attr, forebay_protocol::Errno>)| {
             let put = match put.map_err(Errno::from) {
-                Err(Errno::PERM) => set_permitted(set_attr_of(file.stat), |set| {
-                    fs.put_file((self.ino, file.name.as_bytes()), set, file.contents.to_vec())
-                }),
+                // The same was refused with the owner.
+                Err(Errno::PERM) => {
+                    let set = SetAttr { uid: None, ..set_attr_of(file.stat) };
+                    set_permitted(set, |set| {
+                        fs.put_file((self.ino, file.name.as_bytes()), set, file.contents.to_vec())
+                    })
+                }
                 put => put,
             };
             match put {
