@@ -8,7 +8,7 @@ use forebay_client::MountOptions;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::{Mounted, attach, mount_at, on_all};
@@ -91,6 +91,18 @@ fn reads_with_o_noatime_change_no_access_time() {
             assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}");
             fs::read(&path).unwrap();
             assert!(times(&path)[0] > before[0]);
+        }
+        // Files that are created with it, some of them before the daemon knows of them.
+        for number in 0..20 {
+            let path = mounted.path.join(format!("new{number}"));
+            let mut options = fs::File::options();
+            let options = options.read(true).write(true).create_new(true);
+            let file = options.custom_flags(libc::O_NOATIME).open(&path).unwrap();
+            file.write_all_at(b"data", 0).unwrap();
+            pause();
+            let before = times(&path);
+            file.read_exact_at(&mut [0; 4], 0).unwrap();
+            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}, file {number}");
         }
     }
 }

@@ -66,7 +66,7 @@ impl MountedFs {
         &self,
         request: &Request,
         (dir, name): (Ino, &[u8]),
-        mode: CreateMode,
+        (mode, flags): (CreateMode, i32),
         reply: ReplyCreate,
     ) -> Option<ReplyCreate> {
         // Set-id bits may depend on the caller's groups.
@@ -101,7 +101,7 @@ impl MountedFs {
         let opened = Opened { file: file.clone(), attr, created: true, ttl };
         let change = cache.change([attr.ino]);
         let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
-        let Ok(open) = self.add_open(&opened, (false, change), register) else {
+        let Ok(open) = self.add_open(&opened, (flags, change), register) else {
             drop(outstanding);
             return Some(reply);
         };

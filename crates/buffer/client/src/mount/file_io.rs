@@ -52,12 +52,8 @@ impl MountedFs {
         if opened.is_ok() && flags & libc::O_TRUNC != 0 && request.uid() != 0 {
             self.kernel_cache.entries.invalidate_attributes(convert::ino(ino));
         }
-        let executes = flags & convert::FMODE_EXEC != 0;
         let added = opened.and_then(|opened| {
-            if flags & libc::O_NOATIME != 0 {
-                opened.file.keep_access_time();
-            }
-            self.add_open(&opened, (executes, change), |descriptor| reply.register(descriptor))
+            self.add_open(&opened, (flags, change), |descriptor| reply.register(descriptor))
         });
         match added {
             Ok(open) => {
@@ -92,7 +88,7 @@ impl MountedFs {
         let (exclusive, open) = (flags & libc::O_EXCL != 0, convert::open_mode(flags));
         let is_one_of_many = open.write && self.prepared_files.note_create(Instant::now());
         let reply = if is_one_of_many {
-            match self.create_delegated(request, (parent, name), mode, reply) {
+            match self.create_delegated(request, (parent, name), (mode, flags), reply) {
                 Some(reply) => reply,
                 None => return,
             }
@@ -111,11 +107,8 @@ impl MountedFs {
             of_parent.created(name);
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
             self.directory_reads.note_name(parent, &opened.attr);
-            if flags & libc::O_NOATIME != 0 {
-                opened.file.keep_access_time();
-            }
             let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
-            let open = self.add_open(&opened, (false, change), register)?;
+            let open = self.add_open(&opened, (flags, change), register)?;
             Ok((convert::attr(&opened.attr), ttl, open))
         });
         // With the reply the kernel asks for the attributes of the directory.
@@ -141,7 +134,7 @@ impl MountedFs {
         let added = created.and_then(|opened| {
             let change = self.kernel_cache.attributes.change([opened.attr.ino]);
             let register = |descriptor: BorrowedFd<'_>| reply.register(descriptor);
-            let open = self.add_open(&opened, (false, change), register)?;
+            let open = self.add_open(&opened, (flags, change), register)?;
             // Another client that gives it a name is not known yet.
             Ok((convert::attr(&opened.attr), Duration::ZERO, open))
         });
@@ -167,17 +160,20 @@ impl MountedFs {
         }
     }
 
-    /// Adds an opened file to the table. `executes`: it was opened to be executed. `change` ends when
-    /// it is closed. `register` registers its data object with the kernel.
+    /// Adds a file that was opened with `flags` to the table. `change` ends when it is closed. `register`
+    /// registers its data object with the kernel.
     pub(super) fn add_open(
         &self,
         opened: &Opened,
-        (executes, change): (bool, Change),
+        (flags, change): (i32, Change),
         register: impl FnOnce(BorrowedFd<'_>) -> io::Result<BackingId>,
     ) -> Result<OpenReply, Errno> {
         let ino = opened.attr.ino;
         if opened.file.mode().truncate && opened.attr.extended {
             self.remove_capabilities(ino)?;
+        }
+        if flags & libc::O_NOATIME != 0 {
+            opened.file.keep_access_time();
         }
         let shared = self.opens.acquire_inode(ino);
         if !is_read_to_be_shown(&opened.attr) {
@@ -207,7 +203,7 @@ impl MountedFs {
             known_time: Mutex::new(known_time),
             file: opened.file.clone(),
             shared,
-            executes,
+            executes: flags & convert::FMODE_EXEC != 0,
             _change: change,
         });
         Ok(OpenReply { handle, flags: reply_flags, backing })
