@@ -120,7 +120,8 @@ fn calibrate(site: &Site, program: &Path, runs: usize) -> Outcome<Calibration> {
     let log = |transfer, segments| {
         time(site, program, &case(transfer, segments, false), Mode::Background, runs)
     };
-    // Almost only opening and closing, of the log and of the file; calls of two lengths, for the time of a call and of its bytes.
+    // Almost only opening and closing, of the log and of the file; calls of two lengths, for the time of
+    // a call and of its bytes.
     let open = log(4 << 10, 1)?;
     let of_call = |bytes: u64, calls: u64| -> Outcome<f64> {
         Ok((log(bytes, calls)? - open).max(1e-6) / calls as f64)

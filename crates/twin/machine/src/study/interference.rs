@@ -161,8 +161,8 @@ fn with_flows(
     Ok(document(machine, study, options, points, (traffic_alone, traffic_together)))
 }
 
-/// What is known of a scenario's only I/O job, alone, from a simulation request by request; `None` if its phases have
-/// too many requests for that.
+/// Simulates a scenario's only I/O job alone, request by request, for the times of its phases and calls; `None` if its
+/// phases have too many requests for that.
 fn job_alone(alone: &Scenario, options: &SimOptions) -> Result<Option<JobAlone>, StudyError> {
     let [job] = alone.io.as_slice() else { unreachable!("one I/O job") };
     if !flow::all_are_simulated(job) {

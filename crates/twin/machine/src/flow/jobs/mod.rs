@@ -78,7 +78,7 @@ struct Current<'a> {
     begun: BegunPhase<'a>,
     transfers: PhaseTransfers<'a>,
     resolution: u64,
-    /// What the links between groups had carried before it.
+    /// Bytes that the links between groups had carried when its transfers began.
     before: CarriedBefore,
     /// Its rate while the same phases run.
     settling: Settling,
