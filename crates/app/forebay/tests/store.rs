@@ -89,12 +89,11 @@ fn stopped_store_is_checked_dumped_and_repaired() {
     let link = find(full, "/link").unwrap();
     assert_eq!(link["kind"], "symlink");
     assert!(dump(home, &[])["instances"][0].get("names").is_none());
-    let id = full["id"].as_u64().unwrap();
+    let id = full["id"].as_str().unwrap();
 
     // It is refused without confirmation, and while a daemon runs.
     let drop = |more: &[&str]| {
-        let number = id.to_string();
-        let arguments = ["store", "drop-instance", ".forebay", "--instance", &number];
+        let arguments = ["store", "drop-instance", ".forebay", "--instance", id];
         outcome(home, &[&arguments[..], more].concat())
     };
     let (code, text) = drop(&[]);
@@ -114,7 +113,7 @@ fn stopped_store_is_checked_dumped_and_repaired() {
     let rest = rest["instances"].as_array().unwrap();
     assert!(rest.len() == 1 && rest[0]["id"] != full["id"], "{rest:?}");
     assert_eq!(drop(&["--destroy-data"]).0, Some(1), "it is gone");
-    let objects = home.join(format!(".forebay/flash/objects/{id:016x}"));
+    let objects = home.join(format!(".forebay/flash/objects/{id}"));
     assert!(objects.exists());
     Daemon::start(StoreOptions::new(home.join(".forebay/flash"))).unwrap().stop().unwrap();
     assert!(!objects.exists());
@@ -135,6 +134,124 @@ fn stopped_store_is_checked_dumped_and_repaired() {
     let (code, text) = outcome(home, &["store", "check", ".forebay"]);
     assert!(code == Some(1) && text.contains("log"), "{code:?} {text}");
     assert!(Daemon::start(StoreOptions::new(home.join(".forebay/flash"))).is_err());
+}
+
+/// `check` and `dump` show ids in one notation, and `drop-instance` takes no other: a number that is
+/// meant as decimal names no instance.
+#[test]
+fn instances_are_dropped_by_the_id_that_is_shown() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    run(home, JOB);
+    let all = dump(home, &[]);
+    let ids: Vec<&str> = all["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
+    let (_, text) = outcome(home, &["store", "check", ".forebay"]);
+    for id in &ids {
+        assert!(text.contains(&format!("instance {id}: ")), "{text}");
+    }
+    for wrong in ["1", "27", "1b", "0x000000000000001b", ids[0].trim_start_matches('0')] {
+        let line = ["store", "drop-instance", ".forebay", "--instance", wrong, "--destroy-data"];
+        let (code, text) = outcome(home, &line);
+        assert!(code == Some(2) && text.contains("16 hexadecimal digits"), "{wrong}: {text}");
+    }
+    assert_eq!(dump(home, &[]), all);
+}
+
+/// A log that was removed, or is damaged from its begin, has no record of the instances. A start would
+/// take their data for those of removed instances.
+#[test]
+fn lost_log_destroys_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    run(home, JOB);
+    run(home, FILL);
+    let all = dump(home, &[]);
+    let ids: Vec<String> = all["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap().to_owned())
+        .collect();
+    let flash = home.join(".forebay/flash");
+    let (log, objects) = (flash.join("log"), flash.join("objects"));
+    let is_there = |id: &String| objects.join(id).is_dir();
+    let segment = log_files(home, "log.").remove(0);
+    let whole = fs::read(&segment).unwrap();
+    let refuses = |damage: &str| {
+        let (code, text) = outcome(home, &["store", "check", ".forebay"]);
+        assert!(
+            code == Some(1) && text.contains("damage: the log has no record"),
+            "{damage}: {text}"
+        );
+        // The first start writes a record of itself if it does not refuse.
+        for _ in 0..2 {
+            let refused = Daemon::start(StoreOptions::new(flash.clone())).unwrap_err().to_string();
+            assert!(refused.contains(&ids[0]) && refused.contains("drop-instance"), "{refused}");
+        }
+        let (code, text) = outcome(home, &["create-persistent", "third", "--capacity", "16MiB"]);
+        assert!(code != Some(0) && text.contains(&ids[0]), "{damage}: {text}");
+        assert!(ids.iter().all(is_there), "{damage}");
+        fs::write(&segment, &whole).unwrap();
+    };
+    fs::write(&segment, []).unwrap();
+    refuses("truncated");
+    fs::write(&segment, vec![0x5a; 100_000]).unwrap();
+    refuses("overwritten");
+    fs::remove_file(&segment).unwrap();
+    refuses("removed");
+    assert_eq!(dump(home, &[])["instances"], all["instances"], "restored from a copy");
+
+    fs::remove_file(&segment).unwrap();
+    for id in &ids {
+        let line = ["store", "drop-instance", ".forebay", "--instance", id, "--destroy-data"];
+        let (code, text) = outcome(home, &line);
+        assert_eq!(code, Some(0), "{text}");
+    }
+    Daemon::start(StoreOptions::new(flash.clone())).unwrap().stop().unwrap();
+    assert!(!ids.iter().any(is_there), "given up");
+}
+
+/// The storage node's own records name an instance of which the log has lost the record.
+#[test]
+fn log_that_ends_too_early_destroys_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    run(
+        home,
+        "#!/bin/sh\n#DW create_persistent name=first capacity=16MiB type=scratch access_mode=striped\n",
+    );
+    let (segment, before) = {
+        let segment = log_files(home, "log.").remove(0);
+        let bytes = fs::read(&segment).unwrap();
+        (segment, bytes)
+    };
+    let first = dump(home, &[])["instances"][0]["id"].as_str().unwrap().to_owned();
+    run(
+        home,
+        "#!/bin/sh\n#DW create_persistent name=second capacity=16MiB type=scratch access_mode=striped\n",
+    );
+    let all = dump(home, &[]);
+    let ids = all["instances"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
+    let second = ids.filter(|id| *id != first).next().unwrap().to_owned();
+    fs::write(&segment, &before).unwrap();
+    let (code, text) = outcome(home, &["run", "--pool-size", "1GiB", "job.sh"]);
+    assert!(code != Some(0) && text.contains(&second), "{text}");
+    assert!(home.join(".forebay/flash/objects").join(&second).is_dir());
+
+    let line = ["store", "drop-instance", ".forebay", "--instance", &second, "--destroy-data"];
+    assert_eq!(outcome(home, &line).0, Some(0));
+    fs::write(
+        home.join("job.sh"),
+        "#!/bin/sh\n#DW persistentdw name=first\ntest -d $DW_PERSISTENT_STRIPED_first\n",
+    )
+    .unwrap();
+    let (code, text) = outcome(home, &["run", "job.sh"]);
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]

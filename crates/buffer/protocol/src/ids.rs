@@ -3,10 +3,11 @@
 pub use forebay_policy::layout::NodeIndex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $format:literal) => {
         $(#[$doc])*
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -16,7 +17,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:x}", self.0)
+                write!(f, $format, self.0)
             }
         }
     };
@@ -25,19 +26,32 @@ macro_rules! id {
 id! {
     /// An inode of one instance. The upper 16 bits are the index of its metadata node, the lower 48
     /// a counter of that node; numbers are not reused.
-    Ino
+    Ino, "{:x}"
 }
 id! {
-    /// An instance: an allocation of flash with one file system.
-    InstanceId
+    /// An instance: an allocation of flash with one file system. Shown with 16 hexadecimal digits, as
+    /// its directory on a storage node is named, so that it is not taken for a decimal number.
+    InstanceId, "{:016x}"
 }
 id! {
     /// A client's attachment to an instance. It outlives connections and daemon restarts.
-    SessionId
+    SessionId, "{:x}"
 }
 id! {
     /// An open file or directory, numbered by the client within its session.
-    HandleId
+    HandleId, "{:x}"
+}
+
+impl FromStr for InstanceId {
+    type Err = String;
+
+    /// The id in the notation in which it is shown, and no other.
+    fn from_str(text: &str) -> Result<InstanceId, String> {
+        let is_shown = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(text, 16).ok().filter(|_| is_shown).map(InstanceId).ok_or_else(|| {
+            format!("{text:?} is not the id of an instance: 16 hexadecimal digits, such as 000000000000001b")
+        })
+    }
 }
 
 /// A lease that permits a client to keep data of a file that it has read. Drawn by the daemon; numbers

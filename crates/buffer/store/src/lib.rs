@@ -7,6 +7,7 @@ pub mod daemon;
 mod driver;
 pub mod format_version;
 pub mod log;
+mod lost_instances;
 mod namespace;
 pub mod node;
 pub mod objects;

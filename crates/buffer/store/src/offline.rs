@@ -3,7 +3,9 @@
 use crate::checkpoint::read_state;
 use crate::format_version::check_format;
 use crate::log::{RecoveryError, scan_log, segment_first_sequence};
+use crate::lost_instances::{check_instances, note_dropped};
 use crate::namespace::{Body, Inode};
+use crate::objects::list_instances;
 use crate::recovery::{
     apply_record, checkpoint_name, list_checkpoints, load_checkpoint, recover_state,
     write_checkpoint,
@@ -58,8 +60,8 @@ pub struct Dump {
 /// An instance.
 #[derive(Debug, Serialize)]
 pub struct InstanceDump {
-    /// Its id.
-    pub id: u64,
+    /// Its id, as other commands show it.
+    pub id: String,
     /// Its owner.
     pub uid: u32,
     /// Its group.
@@ -149,7 +151,7 @@ impl OfflineStore {
                 for (id, volume) in &state.volumes {
                     self.check_volume(*id, volume, &mut report);
                 }
-                if let Err(error) = self.check_unknown_instances(&state, &mut report) {
+                if let Err(error) = self.check_unknown_instances((&state, last), &mut report) {
                     report.errors.push(format!("the data objects cannot be listed: {error}"));
                 }
             }
@@ -219,7 +221,7 @@ impl OfflineStore {
 
     fn check_unknown_instances(
         &self,
-        state: &NodeState,
+        (state, last): (&NodeState, u64),
         report: &mut CheckReport,
     ) -> io::Result<()> {
         let root = self.directory.join("objects");
@@ -227,15 +229,13 @@ impl OfflineStore {
             report.errors.push(format!("{} is missing", root.display()));
             return Ok(());
         }
-        for entry in fs::read_dir(root)? {
-            let name = entry?.file_name();
-            let id = name.to_str().filter(|name| name.len() == 16);
-            let id = id.and_then(|name| u64::from_str_radix(name, 16).ok()).map(InstanceId);
-            if let Some(id) = id.filter(|id| !state.volumes.contains_key(id)) {
-                report.warnings.push(format!(
-                    "instance {id} is not in the log: the next start removes its data objects"
-                ));
-            }
+        let mut unknown = list_instances(&root)?;
+        unknown.retain(|id| !state.volumes.contains_key(id));
+        match check_instances(&self.storage, (state, last), &[], &unknown) {
+            Err(error) => report.errors.push(error.to_string()),
+            Ok(()) => report.warnings.extend(unknown.iter().map(|id| {
+                format!("instance {id} is not in the log: the next start removes its data objects")
+            })),
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl OfflineStore {
     /// The objects of an instance, and what could not be read.
     fn objects(&self, id: InstanceId) -> io::Result<(ObjectTable, Vec<String>)> {
         let (mut objects, mut unreadable) = (ObjectTable::new(), Vec::new());
-        let directory = self.directory.join("objects").join(format!("{:016x}", id.0));
+        let directory = self.directory.join("objects").join(id.to_string());
         for folder in fs::read_dir(directory)? {
             for object in fs::read_dir(folder?.path())? {
                 let object = object?;
@@ -287,7 +287,7 @@ impl OfflineStore {
             let objects = self.objects(*id).map_err(|error| format!("instance {id}: {error}"))?.0;
             let spec = &volume.spec;
             instances.push(InstanceDump {
-                id: id.0,
+                id: id.to_string(),
                 uid: spec.uid,
                 gid: spec.gid,
                 mode: format!("{:o}", spec.mode),
@@ -306,16 +306,25 @@ impl OfflineStore {
     }
 
     /// Remove an instance from the log, durably. The next start of the daemon removes its data objects.
+    /// One that the log has lost is given up.
     ///
     /// # Errors
     /// There is no such instance, or the log cannot be read or written.
     pub fn drop_instance(&self, id: InstanceId) -> Result<(), String> {
         let failed = |error: RecoveryError| error.to_string();
+        let not_noted = |error: io::Error| format!("the removal cannot be noted: {error}");
+        let (state, _) = self.load().map_err(failed)?;
+        if !state.volumes.contains_key(&id) {
+            let found = list_instances(&self.directory.join("objects"));
+            if !found.is_ok_and(|found| found.contains(&id)) {
+                return Err(format!("there is no instance {id}"));
+            }
+            return note_dropped(&self.storage, id).map_err(not_noted);
+        }
         let (state, mut log) =
             recover_state(self.storage.clone(), SEGMENT_BYTES).map_err(failed)?;
-        if !state.volumes.contains_key(&id) {
-            return Err(format!("there is no instance {id}"));
-        }
+        // The storage node's records still have it.
+        note_dropped(&self.storage, id).map_err(not_noted)?;
         drop(state);
         let io_failed = |error: io::Error| format!("the log cannot be written: {error}");
         let record = Record { event: Event::DropInstance(id), request: None };

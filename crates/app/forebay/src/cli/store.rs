@@ -36,9 +36,9 @@ pub(super) struct DumpArgs {
 pub(super) struct DropArgs {
     /// Directory of a storage daemon, or of an embedded pool
     directory: PathBuf,
-    /// Id of the instance, as `dump` prints it
+    /// Id of the instance, 16 hexadecimal digits as `check` and `dump` print it
     #[arg(long, value_name = "ID")]
-    instance: u64,
+    instance: InstanceId,
     /// Confirm that its files on this node are destroyed
     #[arg(long)]
     destroy_data: bool,
@@ -91,7 +91,7 @@ fn drop_instance(args: &DropArgs) -> Result<(), Failure> {
             args.instance
         )));
     }
-    open(&args.directory)?.drop_instance(InstanceId(args.instance)).map_err(Failure::Failed)?;
+    open(&args.directory)?.drop_instance(args.instance).map_err(Failure::Failed)?;
     print_stdout(&format!(
         "instance {} is removed; the next start of the daemon frees its space\n",
         args.instance

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fragments::{FragmentRow, LocalFragmentState};
+use super::fragments::{LocalFragmentState, fragments_in};
 use super::{StorageEffect, StorageNode};
 use crate::messages::{FragmentId, HostFence, InstanceId};
 use crate::records::{CorruptRecord, StoredRecord, Table};
@@ -12,10 +12,10 @@ impl StorageNode {
     pub fn fences_in(
         records: &[StoredRecord],
     ) -> Result<Vec<(InstanceId, Vec<HostFence>)>, CorruptRecord> {
-        let mut fragments: Table<FragmentId, FragmentRow> = Table::new("node.fragments");
+        let fragments = fragments_in(records)?;
         let mut fences: Table<FragmentId, BTreeMap<String, u64>> = Table::new("node.fences");
         for record in records {
-            let _known = fragments.restore(record)? || fences.restore(record)?;
+            fences.restore(record)?;
         }
         let of_instance = |(id, hosts): (FragmentId, &BTreeMap<String, u64>)| {
             let instance = fragments.get(id)?.plan.instance;

@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{StorageEffect, StorageNode};
 use crate::messages::{FragmentId, FragmentPlan, InstanceId, StorageReport};
+use crate::records::{CorruptRecord, StoredRecord, Table};
+
+/// Name of the table of fragments.
+pub(super) const FRAGMENTS: &str = "node.fragments";
 
 /// Removed fragments that are remembered, so that a delayed command does not create them again.
 const MAX_TOMBSTONES: usize = 4096;
@@ -24,7 +28,25 @@ pub(super) struct FragmentRow {
     pub(super) state: LocalFragmentState,
 }
 
+/// The table of fragments in durable records.
+pub(super) fn fragments_in(
+    records: &[StoredRecord],
+) -> Result<Table<FragmentId, FragmentRow>, CorruptRecord> {
+    let mut fragments = Table::new(FRAGMENTS);
+    for record in records {
+        fragments.restore(record)?;
+    }
+    Ok(fragments)
+}
+
 impl StorageNode {
+    /// The instances that are on the storage daemon, by durable records: it must have them when it starts.
+    pub fn instances_in(records: &[StoredRecord]) -> Result<Vec<InstanceId>, CorruptRecord> {
+        let fragments = fragments_in(records)?;
+        let ready = fragments.iter().filter(|(_, row)| row.state == LocalFragmentState::Ready);
+        Ok(ready.map(|(_, row)| row.plan.instance).collect())
+    }
+
     /// After a start: what was in progress is done again.
     pub(super) fn resume_fragments(&mut self) {
         for (_, row) in self.fragments.iter() {

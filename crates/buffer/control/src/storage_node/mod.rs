@@ -112,7 +112,7 @@ impl StorageNode {
         now: UnixMillis,
         records: impl IntoIterator<Item = StoredRecord>,
     ) -> Result<StorageNode, CorruptRecord> {
-        let mut fragments = Table::new("node.fragments");
+        let mut fragments = Table::new(fragments::FRAGMENTS);
         let mut tombstones = Table::new("node.tombstones");
         let mut fences = Table::new("node.fences");
         let mut stages = Table::new("node.stages");

@@ -26,7 +26,7 @@ pub(super) fn mount_instance_at(
         ..MountOptions::default()
     };
     let mounted = mount(session, path, &options).map_err(|e| e.to_string())?;
-    tracing::info!(instance = instance.0, path = %path.display(), "mounted");
+    tracing::info!(%instance, path = %path.display(), "mounted");
     Ok(mounted)
 }
 

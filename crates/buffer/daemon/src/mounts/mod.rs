@@ -256,7 +256,7 @@ impl Mounts {
         };
         let ending = std::thread::Builder::new().name("forebay-unmount".into());
         if let Err(error) = ending.spawn(end) {
-            tracing::warn!(instance = instance.0, %error, "cannot start a thread; the old mount stays");
+            tracing::warn!(%instance, %error, "cannot start a thread; the old mount stays");
         }
         Ok(())
     }
@@ -306,12 +306,12 @@ impl Mounts {
         entry.ended.io = entry.ended.io.plus(io_of(&mount));
         let path = self.path_of(instance, entry);
         if let Err(error) = mount.unmount() {
-            tracing::warn!(instance = instance.0, %error, "mount is in use; unmounted once it is idle");
+            tracing::warn!(%instance, %error, "mount is in use; unmounted once it is idle");
             // A file is still open: the kernel unmounts when it is closed.
             detach(&path).map_err(|e| format!("{}: {error}; {e}", path.display()))?;
         }
         let _ = fs::remove_dir(&path);
-        tracing::info!(instance = instance.0, "unmounted");
+        tracing::info!(%instance, "unmounted");
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub(super) fn copy_instance(
 
 /// The whole name space of an instance.
 fn root_of((id, attached): (InstanceId, Fs)) -> Result<Arc<Namespace>, Problem> {
-    let shown = format!("instance {}", id.0);
+    let shown = format!("instance {id}");
     Namespace::new(attached, Path::new(""), &shown).map_err(|error| Problem {
         path: shown.into(),
         reason: format!("cannot open the instance: {error}"),

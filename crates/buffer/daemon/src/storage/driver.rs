@@ -312,7 +312,7 @@ impl Driver {
                 let fenced = self.admin.fence_hosts(plan.instance, hosts);
                 let fenced = fenced.map_err(|errno| errno.to_string());
                 if let Err(error) = &fenced {
-                    tracing::warn!(instance = plan.instance.0, error, "cannot refuse mounts");
+                    tracing::warn!(instance = %plan.instance, error, "cannot refuse mounts");
                 }
                 let done = StorageInput::HostsFenced(plan.fragment, through, fenced);
                 self.inputs.push_back(done);

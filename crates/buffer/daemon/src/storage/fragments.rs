@@ -7,7 +7,7 @@ use forebay_protocol::message::InstanceSpec;
 
 /// Creates a fragment on a storage daemon, unless it exists.
 pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
-    let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
+    let _span = tracing::error_span!("instance", instance = %plan.instance).entered();
     // As in DataWarp, a limit holds for each name space, and every node has one.
     let inodes = plan.max_files.unwrap_or((plan.capacity.0 / 4096).max(100_000));
     let spec = InstanceSpec {
@@ -28,7 +28,7 @@ pub fn create_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String>
 
 /// Destroys a fragment on a storage daemon, if it exists.
 pub fn destroy_fragment(admin: &Admin, plan: &FragmentPlan) -> Result<(), String> {
-    let _span = tracing::error_span!("instance", instance = plan.instance.0).entered();
+    let _span = tracing::error_span!("instance", instance = %plan.instance).entered();
     // Forced: clients that still have its files open lose them.
     match admin.remove_instance(plan.instance, true) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),

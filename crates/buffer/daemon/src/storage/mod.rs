@@ -66,6 +66,7 @@ pub(crate) fn start(
     let records = Database::open(&setup.directory.join("node.redb")).map_err(DaemonError::new)?;
     let rows = records.load_records().map_err(DaemonError::new)?;
     let mut store = setup.store;
+    store.instances = StorageNode::instances_in(&rows).map_err(DaemonError::new)?;
     store.fences = StorageNode::fences_in(&rows).map_err(DaemonError::new)?;
     let daemon = Daemon::start(store).map_err(DaemonError::new)?;
     let access =

@@ -105,6 +105,7 @@ impl Checkpointer {
             | RecoveryError::MissingRecord { .. }
             | RecoveryError::InconsistentRecord { .. }
             | RecoveryError::DamagedCheckpoint(_)
+            | RecoveryError::LostInstances(_)
             | RecoveryError::UnknownFormat(_) => {
                 tracing::error!(%error, "checkpoint failed: the log keeps growing")
             }

@@ -37,6 +37,8 @@ pub struct StoreOptions {
     pub limits: Limits,
     /// The capacity of the only instance, if all its nodes are in this process.
     pub shared_space: Option<SharedSpace>,
+    /// Instances that the log must have, from the records of the storage node.
+    pub instances: Vec<InstanceId>,
     /// Fences of compute nodes, by instance, from the records of the storage node.
     pub fences: Vec<(InstanceId, Vec<HostFence>)>,
     /// Hosts whose root has more rights than a client; `None`: all that are authenticated.
@@ -91,6 +93,7 @@ impl StoreOptions {
             munge: None,
             limits: Limits { metadata_bytes: default_metadata_bytes(), ..Limits::default() },
             shared_space: None,
+            instances: Vec::new(),
             fences: Vec::new(),
             trusted_hosts: None,
             connection_limits: ConnectionLimits::default(),

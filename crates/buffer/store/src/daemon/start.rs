@@ -18,8 +18,9 @@ use super::stats::StatsHandle;
 use crate::format_version::note_format;
 use crate::log::spare_segment::ensure_spare_segment;
 use crate::log::{Log, RecoveryError};
+use crate::lost_instances::check_instances;
 use crate::node::Node;
-use crate::objects::{DiskObjects, RemovalQueue, boot_hash};
+use crate::objects::{DiskObjects, Objects, RemovalQueue, boot_hash};
 use crate::recovery;
 use crate::state::NodeState;
 use crate::storage::{DiskStorage, is_out_of_space};
@@ -111,6 +112,10 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
     let storage = at(log_dir.display(), DiskStorage::open(&log_dir))?;
     let (state, log) = open_log(&storage, &log_dir, options.segment_size)?;
     let objects = at(objects_dir.display(), DiskObjects::open(&objects_dir))?;
+    let found = objects.list_instances().map_err(io::Error::from);
+    let found = at(objects_dir.display(), found)?;
+    check_instances(&storage, (&state, log.last_sequence()), &options.instances, &found)
+        .map_err(StartError::Recovery)?;
     for dir in [&objects_dir, &log_dir] {
         let private = Permissions::from_mode(0o700);
         at(dir.display(), std::fs::set_permissions(dir, private))?;

@@ -5,8 +5,13 @@ use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, segment_first_sequenc
 use super::spare_segment::has_spare_segment;
 use crate::format_version::FORMAT_VERSION;
 use crate::storage::Storage;
+use forebay_protocol::InstanceId;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+
+/// Instances that a message names.
+const MAX_NAMED: usize = 8;
 
 /// Failure to recover a log.
 #[derive(Debug)]
@@ -36,6 +41,8 @@ pub enum RecoveryError {
     },
     /// A checkpoint is damaged.
     DamagedCheckpoint(String),
+    /// There is no record of these instances.
+    LostInstances(BTreeSet<InstanceId>),
     /// Another release has written the directory, in the format that is named.
     UnknownFormat(String),
 }
@@ -62,6 +69,19 @@ impl fmt::Display for RecoveryError {
             }
             RecoveryError::DamagedCheckpoint(file) => {
                 write!(f, "checkpoint {file} is damaged; restore it from a copy")
+            }
+            RecoveryError::LostInstances(instances) => {
+                let named: Vec<String> =
+                    instances.iter().take(MAX_NAMED).map(InstanceId::to_string).collect();
+                write!(f, "the log has no record of instance {}", named.join(", "))?;
+                if instances.len() > MAX_NAMED {
+                    write!(f, " and {} more", instances.len() - MAX_NAMED)?;
+                }
+                f.write_str(
+                    ": it was removed or damaged, and a start would destroy their data; restore the \
+                     directory `log` from a copy, or give up each of them with `forebay store \
+                     drop-instance`",
+                )
             }
         }
     }
@@ -130,6 +150,10 @@ pub fn scan_log<S: Storage>(
 ) -> Result<(u64, Option<Tail>), RecoveryError> {
     let segments = segments_from(storage, after)?;
     let mut expected = after + 1;
+    // The segment behind a checkpoint is created before the checkpoint.
+    if segments.is_empty() && after > 0 {
+        return Err(RecoveryError::MissingRecord { sequence: expected });
+    }
     let mut tail = None;
     for (index, (name, first)) in segments.iter().enumerate() {
         if *first > expected {

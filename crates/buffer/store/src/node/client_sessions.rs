@@ -77,7 +77,7 @@ impl<O: Objects + Clone> Node<O> {
             let (uid, host) = (session.state.uid, &session.client.host);
             tracing::warn!(
                 session = id.0,
-                instance = instance.0,
+                %instance,
                 uid,
                 host,
                 "session evicted by an administrator"

@@ -17,7 +17,7 @@ mod scan;
 pub use block_checksums::BlockChecksums;
 pub use checksum::{ScrubVerdict, boot_hash};
 pub use damaged::DamagedObjects;
-pub use disk::{DiskObjects, FOLDERS, RecordChecksumsError};
+pub use disk::{DiskObjects, FOLDERS, RecordChecksumsError, list_instances};
 pub use io_throttle::{IoThrottle, MIN_RATE};
 pub use overwrite::require_blocks;
 pub use removal::{RemovalProgress, RemovalQueue};

@@ -76,7 +76,7 @@ impl DiskObjects {
     }
 
     fn instance_path(&self, id: InstanceId) -> PathBuf {
-        self.root.join(format!("{:016x}", id.0))
+        self.root.join(id.to_string())
     }
 
     fn instance_dir(&self, id: InstanceId) -> Result<Arc<OwnedFd>, Errno> {
@@ -146,12 +146,12 @@ fn timespec(time: Option<Timestamp>) -> Timespec {
     }
 }
 
-fn list_instances(root: &Path) -> io::Result<Vec<InstanceId>> {
+/// The instances with a directory below that of all data objects.
+pub fn list_instances(root: &Path) -> io::Result<Vec<InstanceId>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root)? {
         let name = entry?.file_name();
-        let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-        found.extend(id.map(InstanceId));
+        found.extend(name.to_str().and_then(|name| name.parse::<InstanceId>().ok()));
     }
     found.sort();
     Ok(found)
