@@ -1,5 +1,6 @@
 //! The machine files that are embedded in the binary.
 
+use crate::layers::Layers;
 use crate::machine::Machine;
 use crate::problem::{MachineError, Problem, suggestion};
 use crate::settings::Setting;
@@ -58,16 +59,46 @@ fn title(text: &'static str) -> &'static str {
 }
 
 /// The text of a machine file, and where its node map is.
-struct Source {
+pub(crate) struct Source {
     /// Its name in errors.
-    file: String,
-    text: String,
-    /// Directory of the node map; `None`: embedded.
+    pub(crate) file: String,
+    pub(crate) text: String,
+    /// Directory of the node map and of its bases; `None`: they are embedded.
     folder: Option<PathBuf>,
 }
 
 impl Source {
-    fn find(name_or_path: &str) -> Result<Source, MachineError> {
+    /// A text whose node map and base are embedded, if it has them.
+    pub(crate) fn of_text(file: &str, text: &str) -> Source {
+        Source { file: file.to_string(), text: text.to_string(), folder: None }
+    }
+
+    /// The file that this one names as its base.
+    pub(crate) fn find_base(&self, name_or_path: &str) -> Result<Source, Problem> {
+        match &self.folder {
+            Some(folder) if name_or_path.ends_with(".toml") => {
+                Source::read(&folder.join(name_or_path).to_string_lossy())
+            }
+            None if name_or_path.ends_with(".toml") => {
+                let message = "a path, but this file is in no directory";
+                let expected = suggestion(name_or_path, MACHINES.iter().map(|m| m.name));
+                Err(Problem::in_file(&self.file, message, expected))
+            }
+            _ => Source::find(name_or_path),
+        }
+    }
+
+    /// Whether two are one file, by whatever path.
+    pub(crate) fn is_same_file(&self, other: &Source) -> bool {
+        let real = |source: &Source| std::fs::canonicalize(&source.file).ok();
+        match (&self.folder, &other.folder) {
+            (Some(_), Some(_)) => real(self).is_some() && real(self) == real(other),
+            (None, None) => self.file == other.file,
+            _ => false,
+        }
+    }
+
+    fn find(name_or_path: &str) -> Result<Source, Problem> {
         if name_or_path.ends_with(".toml") {
             return Source::read(name_or_path);
         }
@@ -78,13 +109,13 @@ impl Source {
         let Some(found) = MACHINES.iter().find(|m| m.name == name) else {
             let known = suggestion(name, MACHINES.iter().map(|m| m.name));
             let expected = format!("{known}, or the path of a file that ends in .toml");
-            return Err(Problem::in_file(name_or_path, "unknown machine", expected).into());
+            return Err(Problem::in_file(name_or_path, "unknown machine", expected));
         };
         let file = format!("machines/{name}.toml");
         Ok(Source { file, text: found.text.to_string(), folder: None })
     }
 
-    fn read(path: &str) -> Result<Source, MachineError> {
+    fn read(path: &str) -> Result<Source, Problem> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let expected = "a readable machine file, or one of the built-in names";
             Problem::in_file(path, format!("cannot be read: {error}"), expected)
@@ -93,7 +124,8 @@ impl Source {
         Ok(Source { file: path.to_string(), text, folder: Some(folder) })
     }
 
-    fn map(&self, name: &str) -> Result<String, String> {
+    /// The text of a node map of the file.
+    pub(crate) fn map(&self, name: &str) -> Result<String, String> {
         match &self.folder {
             Some(folder) => {
                 std::fs::read_to_string(folder.join(name)).map_err(|error| error.to_string())
@@ -104,20 +136,16 @@ impl Source {
             }
         }
     }
-
-    fn parse(&self) -> Result<Machine, MachineError> {
-        Machine::parse(&self.file, &self.text, &|map| self.map(map))
-    }
 }
 
 impl Machine {
     /// Loads an embedded machine by its name, or a file by its path (which ends in `.toml`); its
-    /// node map, if any, is in the same directory.
+    /// node map and its base, if any, are found from the same directory.
     ///
     /// # Errors
     /// An unknown name, an unreadable file, or all problems of the file.
     pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
-        Source::find(name_or_path)?.parse()
+        Machine::of_layers(&Layers::of(Source::find(name_or_path)?)?)
     }
 
     /// Loads a machine as [`Machine::load`], with some numbers replaced; of several settings of a
@@ -139,25 +167,24 @@ impl Machine {
         text: &str,
         settings: &[Setting],
     ) -> Result<Machine, MachineError> {
-        let source = Source { file: file.to_string(), text: text.to_string(), folder: None };
-        source.parse_with(settings)
+        Source::of_text(file, text).parse_with(settings)
     }
 }
 
 impl Source {
     fn parse_with(self, settings: &[Setting]) -> Result<Machine, MachineError> {
-        let mut source = self;
+        let mut layers = Layers::of(self)?;
         if !settings.is_empty() {
             // The problems of the file itself first.
-            source.parse()?;
+            Machine::of_layers(&layers)?;
         }
         let mut applied = Vec::new();
         for setting in settings {
-            let change = setting.apply(&source.file, &source.text)?;
-            source.text.clone_from(&change.text);
+            let change = setting.apply(&layers)?;
+            layers.set_text(change.file, change.text.clone());
             applied.push((setting, change));
         }
-        let mut machine = source.parse().map_err(|mut error| {
+        let mut machine = Machine::of_layers(&layers).map_err(|mut error| {
             settings.iter().for_each(|setting| setting.claim(&mut error));
             error
         })?;

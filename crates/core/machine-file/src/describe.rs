@@ -1,7 +1,8 @@
 //! A machine as text.
 
 use crate::machine::{
-    BurstBuffer, LinkSpec, Lustre, Machine, Network, Node, NodeKind, SharedWrites, Structure,
+    BurstBuffer, LinkSpec, Lustre, Machine, Network, Node, NodeKind, ProcessRates, SharedWrites,
+    Structure,
 };
 use crate::node_map::kind_letter;
 use forebay_units::human::{counted, grouped};
@@ -46,8 +47,13 @@ pub fn list_sources(machine: &Machine) -> String {
             [] => String::new(),
             rows => format!(" [settled in view of: {}]", rows.join(", ")),
         };
+        let base = p.base.as_ref().map(|file| format!(" [of {file}]")).unwrap_or_default();
         let source = &p.source;
-        let _ = writeln!(out, "{:key$}  {:value$}  {source}{calibrated}{settled}", p.key, p.value);
+        let _ = writeln!(
+            out,
+            "{:key$}  {:value$}  {source}{calibrated}{settled}{base}",
+            p.key, p.value
+        );
     }
     out
 }
@@ -147,6 +153,14 @@ fn servers(l: &Lustre, out: &mut String) {
         counted(l.stripe_count.into(), "stripe"),
         l.stripe
     );
+    let rate = |rate: Option<Rate>| rate.map_or("that of the node".to_owned(), |r| r.to_string());
+    let of = |r: &ProcessRates| format!("{} write, {} read", rate(r.write), rate(r.read));
+    let of_types = l.process_of_types.iter().map(|(name, rates)| format!("{name}: {}", of(rates)));
+    let processes: Vec<String> =
+        (!l.process.is_unlimited()).then(|| of(&l.process)).into_iter().chain(of_types).collect();
+    if !processes.is_empty() {
+        let _ = writeln!(out, "          client for one process {}", processes.join("; "));
+    }
 }
 
 /// The clients on the compute nodes, type by type.

@@ -6,6 +6,7 @@
 //! known when it was chosen and that it decides, `note = "…"` is a remark. All problems are collected, so
 //! that they are reported at once.
 
+use crate::layers::JoinedText;
 use crate::machine::Provenance;
 use crate::problem::Problem;
 use std::cell::RefCell;
@@ -19,10 +20,11 @@ pub(crate) struct Located<T> {
     pub(crate) span: Range<usize>,
 }
 
-/// A file being parsed: its text, and the problems and sources found so far.
+/// A file being parsed: its text with those of its bases, and the problems and sources found so far.
 pub(crate) struct Document<'t> {
     pub(crate) file: &'t str,
     pub(crate) text: &'t str,
+    joined: &'t JoinedText,
     problems: RefCell<Vec<(usize, Problem)>>,
     provenance: RefCell<Vec<(usize, Provenance)>>,
     sources: RefCell<BTreeMap<String, Located<String>>>,
@@ -30,10 +32,11 @@ pub(crate) struct Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    pub(crate) fn new(file: &'t str, text: &'t str) -> Document<'t> {
+    pub(crate) fn new(joined: &'t JoinedText) -> Document<'t> {
         Document {
-            file,
-            text,
+            file: joined.file(0),
+            text: &joined.text,
+            joined,
             problems: RefCell::default(),
             provenance: RefCell::default(),
             sources: RefCell::default(),
@@ -48,7 +51,7 @@ impl<'t> Document<'t> {
         message: impl Into<String>,
         expected: impl Into<String>,
     ) {
-        let problem = Problem::at_offset(self.file, self.text, offset, message, expected);
+        let problem = self.joined.problem_at(offset, message, expected);
         self.problems.borrow_mut().push((offset, problem));
     }
 
@@ -61,6 +64,12 @@ impl<'t> Document<'t> {
     ) -> Option<T> {
         self.add_problem(offset, message, expected);
         None
+    }
+
+    /// Number and path of the file that a position is in: 0 for the machine's own, then its bases.
+    pub(crate) fn file_at(&self, offset: usize) -> (usize, &'t str) {
+        let (number, _) = self.joined.locate(offset);
+        (number, self.joined.file(number))
     }
 
     /// Adds a problem of another file, to which `offset` of this one refers.
@@ -102,11 +111,12 @@ impl<'t> Document<'t> {
         self.sources.borrow_mut().insert(id, text);
     }
 
-    /// Reports sources without a reference.
+    /// Reports sources without a reference. Numbers that the file replaces may have left those of its bases
+    /// without one.
     pub(crate) fn check_unused_sources(&self) {
         let used = self.used_sources.borrow();
         for (id, at) in self.sources.borrow().iter() {
-            if !used.contains(id) {
+            if !used.contains(id) && self.file_at(at.span.start).0 == 0 {
                 self.add_problem(
                     at.span.start,
                     format!("source `{id}` is not used by any number"),

@@ -7,6 +7,7 @@
 mod builtin;
 pub mod describe;
 mod document;
+mod layers;
 pub mod machine;
 mod network;
 mod node_map;

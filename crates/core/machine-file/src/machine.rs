@@ -238,6 +238,9 @@ pub struct Provenance {
     /// The measurements (ids of `validation/published.csv`) that were known when the number was
     /// chosen, and that it decides.
     pub settled_in_view: Vec<String>,
+    /// Name of the base that the machine file has the number from; `None`: it is the file's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 /// A file that a machine was read from.
@@ -273,7 +276,7 @@ pub struct Machine {
     pub pfs: Option<ParallelFileSystem>,
     /// Source of every number.
     pub provenance: Vec<Provenance>,
-    /// The files from which it was read: the machine file and its node map.
+    /// The files from which it was read: the machine file, its bases under names of their own, and its node map.
     #[serde(skip)]
     pub files: Vec<SourceFile>,
 }

@@ -16,6 +16,10 @@ use crate::machine::{Network, Node, NodeKind};
 use crate::problem::Problem;
 use crate::section::Section;
 
+/// Returns the text of a node map, named by the machine file or the base with this number, or the reason why it
+/// cannot.
+pub(crate) type MapLoader<'a> = &'a dyn Fn(usize, &str) -> Result<String, String>;
+
 /// The first line that is not a comment.
 const HEADER: &str = "group,chassis,slot,nodes";
 /// Maximum number of problems that are reported.
@@ -49,7 +53,7 @@ const COUNT_KEYS: [(&str, NodeKind); 4] = [
 pub(crate) fn read_node_map(
     section: &Section<'_, '_>,
     network: &Network,
-    map_loader: &dyn Fn(&str) -> Result<String, String>,
+    map_loader: MapLoader<'_>,
 ) -> Option<Vec<Node>> {
     let doc = section.doc;
     let map = section.sourced_text("map", "nodes.csv");
@@ -63,9 +67,10 @@ pub(crate) fn read_node_map(
             "the name of a file in the directory of the machine file",
         );
     }
-    let folder = doc.file.rfind(['/', '\\']).and_then(|i| doc.file.get(..=i)).unwrap_or("");
+    let (number, of_file) = doc.file_at(map.span.start);
+    let folder = of_file.rfind(['/', '\\']).and_then(|i| of_file.get(..=i)).unwrap_or("");
     let file = format!("{folder}{}", map.value);
-    let text = map_loader(&map.value)
+    let text = map_loader(number, &map.value)
         .map_err(|why| {
             doc.add_problem(
                 map.span.start,

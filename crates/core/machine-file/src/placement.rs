@@ -32,7 +32,7 @@
 
 use crate::document::Located;
 use crate::machine::{Network, Node, NodeKind};
-use crate::node_map;
+use crate::node_map::{self, MapLoader};
 use crate::section::Section;
 use std::collections::VecDeque;
 
@@ -94,7 +94,7 @@ struct GroupBlades {
 pub(crate) fn read_placement(
     section: &Section<'_, '_>,
     network: &Network,
-    map_loader: &dyn Fn(&str) -> Result<String, String>,
+    map_loader: MapLoader<'_>,
 ) -> Option<Vec<Node>> {
     match (section.has_key("blade"), section.has_key("map")) {
         (true, false) => {

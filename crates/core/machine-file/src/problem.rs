@@ -105,6 +105,11 @@ pub(crate) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
+/// The name of a file without its directory.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
 /// At most 40 characters of the text at a span, on one line, for a message.
 pub(crate) fn excerpt(text: &str, span: &Range<usize>) -> String {
     let found = text.get(span.clone()).unwrap_or_default();

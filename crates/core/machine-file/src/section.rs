@@ -2,7 +2,7 @@
 
 use crate::document::{Document, Located};
 use crate::machine::Provenance;
-use crate::problem::{excerpt, suggestion};
+use crate::problem::{excerpt, file_name, suggestion};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -247,6 +247,7 @@ impl<'d, 't> Section<'d, 't> {
         let raw = doc.text.get(value.span()).unwrap_or_default();
         let written = value.get_ref().as_str().unwrap_or(raw).to_owned();
         let calibrated = calibrated.flatten().map(|c| c.value);
+        let (file, path_of_file) = doc.file_at(value.span().start);
         doc.add_provenance(
             value.span().start,
             Provenance {
@@ -256,6 +257,7 @@ impl<'d, 't> Section<'d, 't> {
                 source_id,
                 calibrated,
                 settled_in_view,
+                base: (file > 0).then(|| file_name(path_of_file).to_owned()),
             },
         );
         Some(value)

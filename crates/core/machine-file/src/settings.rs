@@ -1,5 +1,6 @@
 //! Numbers of a machine that replace those of its file.
 
+use crate::layers::Layers;
 use crate::machine::Machine;
 use crate::problem::{MachineError, Problem, suggestion};
 use std::fmt;
@@ -24,32 +25,37 @@ impl fmt::Display for Setting {
 
 /// A setting that has been applied.
 pub(crate) struct Applied {
-    /// The changed text of the file.
+    /// Number of the file with the value, among the machine's own and its bases.
+    pub(crate) file: usize,
+    /// The changed text of that file.
     pub(crate) text: String,
     /// The value that the file had.
     before: String,
 }
 
 impl Setting {
-    /// Replaces the value in the text of a machine file.
+    /// Replaces the value in the text of a machine file, or of the base that it has it from.
     ///
     /// # Errors
     /// If the file has no such number, or is not a TOML document.
-    pub(crate) fn apply(&self, file: &str, text: &str) -> Result<Applied, MachineError> {
-        // Problems of the document itself are found when it is parsed.
-        let (root, _) = DeTable::parse_recoverable(text);
-        let Some(value) = entry_value(root.get_ref(), &self.key) else {
+    pub(crate) fn apply(&self, layers: &Layers) -> Result<Applied, MachineError> {
+        let joined = layers.join();
+        let root = joined.merged()?;
+        let Some(value) = entry_value(&root, &self.key) else {
+            let file = joined.file(0);
             let mut known = Vec::new();
-            list_keys(root.get_ref(), "", &mut known);
+            list_keys(&root, "", &mut known);
             let known = suggestion(&self.key, known.iter().map(String::as_str));
             return Err(self.problem(format!("{file} has no number `{}`", self.key), known).into());
         };
-        let span: Range<usize> = value.span();
+        let (file, start) = joined.locate(value.span().start);
+        let span: Range<usize> = start..start + value.span().len();
+        let text = layers.sources().get(file).map_or("", |source| &source.text);
         let before = text.get(span.clone()).unwrap_or_default().trim_matches('"').to_string();
         let (Some(head), Some(tail)) = (text.get(..span.start), text.get(span.end..)) else {
             unreachable!("the span of a value is within the text")
         };
-        Ok(Applied { text: format!("{head}{}{tail}", self.literal(value.get_ref())), before })
+        Ok(Applied { file, text: format!("{head}{}{tail}", self.literal(value.get_ref())), before })
     }
 
     /// The value as TOML: in quotes, unless it is a whole number in place of one.
@@ -82,6 +88,7 @@ impl Setting {
             number.calibrated = None;
             number.source_id = None;
             number.settled_in_view = Vec::new();
+            number.base = None;
         }
     }
 }

@@ -19,7 +19,8 @@ fn every_number_of_builtin_machines_has_a_source() {
         let text = std::fs::read_to_string(path).expect("machine file");
         let values = text.matches("{ value = ").count();
         let machine = load(name);
-        assert_eq!(machine.provenance.len(), values, "{name}");
+        let own = machine.provenance.iter().filter(|p| p.base.is_none()).count();
+        assert_eq!(own, values, "{name}");
         assert!(machine.provenance.iter().all(|p| p.source.len() > 2), "{name}");
         // No number stands outside an entry (prose in the notes may have its sums).
         let (_, data) = text.rsplit_once("\"\"\"").expect("notes");
@@ -275,4 +276,12 @@ fn rates_of_a_process_are_those_of_the_type_of_its_node() {
     let map = |_: &str| Ok(include_str!("../../../../machines/cori.csv").to_owned());
     let problem = Machine::parse("cori.toml", &text, &map).unwrap_err().to_string();
     assert!(problem.contains("`pfs.lustre.types.knight` is no type of nodes"), "{problem}");
+}
+
+#[test]
+fn description_has_the_rates_of_one_process_by_type_of_node() {
+    let text = describe::describe(&load("cori"));
+    let line = text.lines().find(|line| line.contains("client for one process")).expect("a line");
+    assert!(line.ends_with("; knl: 170 MB/s write, 372 MB/s read"), "{line}");
+    assert!(!describe::describe(&load("toy")).contains("one process"));
 }

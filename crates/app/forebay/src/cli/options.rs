@@ -210,12 +210,12 @@ pub(super) fn machine_text(machine: &Machine) -> String {
 
 /// The files that a machine was read from; the machine file is named `machine.toml`.
 fn machine_files(machine: &Machine) -> Vec<(String, String)> {
-    let name = |file: &SourceFile| match file.name.ends_with(".toml") {
-        true => "machine.toml".to_string(),
-        false => file.name.clone(),
+    let name = |number: usize, file: &SourceFile| match number {
+        0 => "machine.toml".to_string(),
+        _ => file.name.clone(),
     };
-    let files = machine.files.iter();
-    files.map(|file| (name(file), file.text.clone())).collect()
+    let files = machine.files.iter().enumerate();
+    files.map(|(number, file)| (name(number, file), file.text.clone())).collect()
 }
 
 /// The command line, with the program's name instead of its path.

@@ -107,6 +107,7 @@ mod tests {
             source_id: Some("sheet".into()),
             calibrated: None,
             settled_in_view: Vec::new(),
+            base: None,
         }
     }
 

@@ -7,10 +7,13 @@ mod structure;
 
 pub use network::MAX_ROUTERS;
 
+use crate::builtin::Source;
 use crate::document::{Document, Located};
+use crate::layers::Layers;
 use crate::machine::{ClientType, Machine, Network, Node, NodeKind, SourceFile};
+use crate::node_map::MapLoader;
 use crate::placement;
-use crate::problem::{MachineError, Problem};
+use crate::problem::{MachineError, Problem, file_name};
 use crate::section::Section;
 use forebay_units::Rate;
 use std::cell::RefCell;
@@ -19,7 +22,7 @@ use toml::de::DeTable;
 impl Machine {
     /// Parses the text of a machine file. `file` is its name in errors and gives the
     /// machine its name (`machines/toy.toml`: `toy`); `map_loader` returns the text of a node
-    /// map that the file names, or the reason why it cannot.
+    /// map that the file names, or the reason why it cannot. Its base must be an embedded machine.
     ///
     /// # Errors
     /// All problems of the file.
@@ -28,55 +31,49 @@ impl Machine {
         text: &str,
         map_loader: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Machine, MachineError> {
-        let (root, errors) = DeTable::parse_recoverable(text);
-        if !errors.is_empty() {
-            let problems = errors.iter().map(|error| {
-                let offset = error.span().map_or(0, |span| span.start);
-                let message = error.message().replace('\n', ", ");
-                Problem::at_offset(
-                    file,
-                    text,
-                    offset,
-                    format!("not TOML: {message}"),
-                    "a TOML document",
-                )
-            });
-            return Err(MachineError { problems: problems.collect() });
-        }
-        let doc = Document::new(file, text);
-        let files = RefCell::new(vec![source_file(file, text)]);
-        let machine = read(&doc, root.get_ref(), &|map| {
-            let text = map_loader(map)?;
-            files.borrow_mut().push(source_file(map, &text));
-            Ok(text)
-        });
-        if doc.has_no_problems() {
-            // After another problem, parts of the file may not have been parsed.
-            doc.check_unused_sources();
-        }
-        let (problems, provenance) = doc.into_findings();
-        match machine {
-            Some(machine) if problems.is_empty() => {
-                Ok(Machine { provenance, files: files.into_inner(), ..machine })
-            }
-            _ if problems.is_empty() => {
-                Err(Problem::in_file(file, "unreadable", "a machine file").into())
-            }
-            _ => Err(MachineError { problems }),
-        }
+        let layers = Layers::of(Source::of_text(file, text))?;
+        read_layers(&layers, &|number, map| match (number, layers.sources().get(number)) {
+            (0, _) | (_, None) => map_loader(map),
+            (_, Some(base)) => base.map(map),
+        })
+    }
+
+    /// Parses a machine file with its bases.
+    pub(crate) fn of_layers(layers: &Layers) -> Result<Machine, MachineError> {
+        read_layers(layers, &|number, map| match layers.sources().get(number) {
+            Some(source) => source.map(map),
+            None => Err("no such file".to_owned()),
+        })
     }
 }
 
-fn source_file(path: &str, text: &str) -> SourceFile {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    SourceFile { name: name.to_string(), text: text.to_string() }
+fn read_layers(layers: &Layers, map_loader: MapLoader<'_>) -> Result<Machine, MachineError> {
+    let joined = layers.join();
+    let root = joined.merged()?;
+    let doc = Document::new(&joined);
+    let files = RefCell::new(layers.files());
+    let machine = read(&doc, &root, &|number, map| {
+        let text = map_loader(number, map)?;
+        files.borrow_mut().push(SourceFile { name: map.to_owned(), text: text.clone() });
+        Ok(text)
+    });
+    if doc.has_no_problems() {
+        // After another problem, parts of the file may not have been parsed.
+        doc.check_unused_sources();
+    }
+    let (problems, provenance) = doc.into_findings();
+    match machine {
+        Some(machine) if problems.is_empty() => {
+            Ok(Machine { provenance, files: files.into_inner(), ..machine })
+        }
+        _ if problems.is_empty() => {
+            Err(Problem::in_file(joined.file(0), "unreadable", "a machine file").into())
+        }
+        _ => Err(MachineError { problems }),
+    }
 }
 
-fn read(
-    doc: &Document<'_>,
-    table: &DeTable<'_>,
-    map_loader: &dyn Fn(&str) -> Result<String, String>,
-) -> Option<Machine> {
+fn read(doc: &Document<'_>, table: &DeTable<'_>, map_loader: MapLoader<'_>) -> Option<Machine> {
     let root = Section::root(doc, table);
     root.read_sources();
     let title = root.text("title", "the machine in one line");
@@ -127,7 +124,7 @@ fn read(
         let routers = network.groups * network.routers_per_group();
         assert!(last.router < routers, "a node on a router that does not exist");
     }
-    let stem = doc.file.rsplit(['/', '\\']).next().unwrap_or(doc.file);
+    let stem = file_name(doc.file);
     let (client, types) = client?;
     Some(Machine {
         name: stem.strip_suffix(".toml").unwrap_or(stem).to_owned(),
