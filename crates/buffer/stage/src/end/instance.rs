@@ -274,7 +274,13 @@ impl DirHandle for InstanceDir {
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        let mode = OpenMode { read: true, write: true, truncate: !keep, descriptor: true };
+        let mode = OpenMode {
+            read: true,
+            write: true,
+            truncate: !keep,
+            descriptor: true,
+            ..OpenMode::NONE
+        };
         let made = self.namespace.fs.create(self.ino, name.as_bytes(), 0o600, false, mode)?;
         if let Some(descriptor) = made.file.descriptor() {
             self.namespace.record_written_device(descriptor)?;
