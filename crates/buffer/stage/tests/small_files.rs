@@ -121,10 +121,12 @@ fn files_that_change_vanish_or_cannot_be_read_have_results_of_their_own() {
     let gate = Arc::new(Gate::default());
     let outside = gated(&sides.pfs, &gate);
     let target = StageLocation::in_pfs(&outside, sides.pfs.join("out"));
-    let request = one(ItemKind::Directory, sides.inside("in"), target);
+    let request = &one(ItemKind::Directory, sides.inside("in"), target);
     gate.close(Some(At::Write));
     let outcome = std::thread::scope(|scope| {
-        let stage = scope.spawn(|| run(&request, &in_order()));
+        // What has become large is copied in parts.
+        let options = StageOptions { segment_bytes: 64 << 10, ..in_order() };
+        let stage = scope.spawn(move || run(request, &options));
         gate.wait();
         let at = |name: &str| format!("in/{name}");
         sides.buffer.remove(&at(vanishes));
