@@ -32,7 +32,8 @@ const STRIPE_BYTES: u64 = 1 << 20;
 const FILES: usize = 300;
 const FILE_WRITES: [usize; 2] = [5, 10];
 const FILE_PIECE: usize = 10 << 10;
-const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const READ: OpenMode =
+    OpenMode { read: true, write: false, truncate: false, descriptor: false, ..OpenMode::NONE };
 const WRITE: OpenMode = OpenMode { write: true, ..READ };
 /// Writes of IOR, with `fsync`.
 const IOR_WRITES: [(&str, &str); 3] = [

@@ -11,7 +11,8 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::{Mounted, attach, mount_at, on_all};
+use support::network_pool::NetworkPool;
+use support::{Mounted, Temporary, attach, mount_at, on_all};
 
 type Time = (i64, i64);
 
@@ -71,39 +72,57 @@ fn first_read_after_a_change_sets_the_access_time_and_no_other() {
     });
 }
 
+/// Reads with `O_NOATIME` below a directory of a mount change no access time; others do.
+fn check_reads_with_o_noatime(dir: &Path, place: &str) {
+    for length in [5, 5 << 20] {
+        let path = dir.join(format!("file{length}"));
+        fs::write(&path, vec![1; length]).unwrap();
+        pause();
+        let before = times(&path);
+        let mut options = fs::File::options();
+        let mut file = options.read(true).custom_flags(libc::O_NOATIME).open(&path).unwrap();
+        assert_eq!(file.read_to_end(&mut Vec::new()).unwrap(), length);
+        assert_eq!(times(&path), before, "{place}");
+        drop(file);
+        // A close may lead to a request for the time of the last read.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(times(&path), before, "{place}");
+        fs::read(&path).unwrap();
+        assert!(times(&path)[0] > before[0], "{place}");
+    }
+    // Files that are created with it, some of them before the daemon knows of them.
+    for number in 0..20 {
+        let path = dir.join(format!("new{number}"));
+        let mut options = fs::File::options();
+        let options = options.read(true).write(true).create_new(true);
+        let file = options.custom_flags(libc::O_NOATIME).open(&path).unwrap();
+        file.write_all_at(b"data", 0).unwrap();
+        pause();
+        let before = times(&path);
+        file.read_exact_at(&mut [0; 4], 0).unwrap();
+        assert_eq!(times(&path), before, "{place}, file {number}");
+    }
+}
+
 #[test]
 fn reads_with_o_noatime_change_no_access_time() {
     for (nodes, passthrough) in [(1, true), (1, false), (3, true)] {
         let options = MountOptions { passthrough, ..MountOptions::default() };
         let mounted = Mounted::with_options(nodes, 1 << 28, &options);
-        for length in [5, 5 << 20] {
-            let path = mounted.path.join(format!("file{length}"));
-            fs::write(&path, vec![1; length]).unwrap();
-            pause();
-            let before = times(&path);
-            let mut options = fs::File::options();
-            let mut file = options.read(true).custom_flags(libc::O_NOATIME).open(&path).unwrap();
-            assert_eq!(file.read_to_end(&mut Vec::new()).unwrap(), length);
-            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}");
-            drop(file);
-            // A close may lead to a request for the time of the last read.
-            std::thread::sleep(Duration::from_millis(200));
-            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}");
-            fs::read(&path).unwrap();
-            assert!(times(&path)[0] > before[0]);
-        }
-        // Files that are created with it, some of them before the daemon knows of them.
-        for number in 0..20 {
-            let path = mounted.path.join(format!("new{number}"));
-            let mut options = fs::File::options();
-            let options = options.read(true).write(true).create_new(true);
-            let file = options.custom_flags(libc::O_NOATIME).open(&path).unwrap();
-            file.write_all_at(b"data", 0).unwrap();
-            pause();
-            let before = times(&path);
-            file.read_exact_at(&mut [0; 4], 0).unwrap();
-            assert_eq!(times(&path), before, "{nodes} nodes, {passthrough}, file {number}");
-        }
+        let place = format!("{nodes} nodes, {passthrough}");
+        check_reads_with_o_noatime(&mounted.path, &place);
+    }
+}
+
+#[test]
+fn reads_with_o_noatime_change_no_access_time_on_other_hosts() {
+    for nodes in [1, 3] {
+        let pool = NetworkPool::with_capacity(nodes, 1 << 28);
+        let temporary = Temporary::new();
+        let path = temporary.dir("mnt");
+        let mount = mount_at(pool.client(), &path);
+        check_reads_with_o_noatime(&path, &format!("{nodes} nodes over TCP"));
+        support::unmount(mount);
     }
 }
 

@@ -282,6 +282,55 @@ fn small_files_are_stored_whole_in_batches() {
     }
 }
 
+#[test]
+fn small_files_are_fetched_in_batches() {
+    for nodes in [1, 3] {
+        let temporary = Temporary::new();
+        let pool = Pool::new(&temporary, nodes, 64 << 20);
+        let fs = attach(pool.nodes());
+        // The files of a directory are on its node.
+        let dirs = names("d", 6);
+        let mut files = Vec::new();
+        for dir in &dirs {
+            let parent = fs.mkdir(Ino::ROOT, dir.as_bytes(), 0o755).unwrap().ino;
+            for (index, name) in names("f", 40).into_iter().enumerate() {
+                let (set, data) = (SetAttr::default(), support::noise(15_000, index as u64));
+                let attr = fs.put_file((parent, name.as_bytes()), set, data.clone()).unwrap();
+                files.push((attr, data));
+            }
+        }
+        let before = answered(&pool.daemons, "batch");
+        let wanted: Vec<_> = files.iter().map(|(attr, _)| (attr.ino, attr.size)).collect();
+        for (fetched, (attr, data)) in fs.fetch_files(&wanted).into_iter().zip(&files) {
+            let (found, contents) = fetched.unwrap();
+            assert!(found.ino == attr.ino && contents == *data);
+        }
+        let batches = answered(&pool.daemons, "batch") - before;
+        // 13 fit into a message.
+        assert!((19..=21).contains(&batches), "{batches} batches");
+
+        // Longer than expected, empty, removed, no file, too long.
+        let unexpected: Vec<_> = files.iter().take(40).map(|(attr, _)| (attr.ino, 0)).collect();
+        let all = fs.fetch_files(&unexpected);
+        assert!(
+            all.iter().zip(&files).all(|(fetched, file)| fetched.as_ref().unwrap().1 == file.1)
+        );
+        let dir = fs.resolve(Path::new("d0"), true).unwrap().ino;
+        let empty = fs.put_file((dir, b"empty"), SetAttr::default(), Vec::new()).unwrap().ino;
+        fs.unlink(dir, b"f1").unwrap();
+        let long = fs.create(dir, b"long", 0o600, false, support::READ_WRITE).unwrap();
+        long.file.write_all_at(&[1; MAX_INLINE_FILE_BYTES + 1], 0).unwrap();
+        let mixed = [empty, files[1].0.ino, dir, long.attr.ino, files[2].0.ino];
+        let fetched = fs.fetch_files(&mixed.map(|ino| (ino, 100)));
+        let single = mixed.map(|ino| fs.fetch_file(ino));
+        assert_eq!(fetched, single);
+        let errors = fetched.iter().map(|result| result.as_ref().err().copied());
+        let expected =
+            [None, Some(Errno::ESTALE), Some(Errno::EISDIR), Some(Errno::EOPNOTSUPP), None];
+        assert_eq!(errors.collect::<Vec<_>>(), expected);
+    }
+}
+
 /// The group of the users of an instance.
 const GROUP: u32 = 2000;
 
@@ -318,6 +367,9 @@ fn users_need_the_permissions_that_they_need_for_single_requests() {
             let made = all_ok(fs.create_many(home, &names("own", 40), 0o600));
             assert!(made.iter().all(|attr| attr.uid == 1000));
             // It got tags of all of them.
+            let fetched =
+                all_ok(fs.fetch_files(&made.iter().map(|a| (a.ino, 0)).collect::<Vec<_>>()));
+            assert!(fetched.iter().zip(&made).all(|(fetched, attr)| fetched.0.ino == attr.ino));
             for attr in made {
                 fs.get_attr(attr.ino).unwrap();
             }

@@ -18,7 +18,7 @@ fn count(report: &StoreReport, kind: &str) -> u64 {
 }
 
 fn mode(descriptor: bool) -> OpenMode {
-    OpenMode { read: true, write: true, truncate: false, descriptor }
+    OpenMode { read: true, write: true, truncate: false, descriptor, ..OpenMode::NONE }
 }
 
 /// Threads of data connections count a request just after the reply.

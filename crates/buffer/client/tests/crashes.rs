@@ -126,8 +126,13 @@ impl Twins {
     }
 
     fn open_file(&mut self, dir: Ino, name: &str) {
-        let mode =
-            OpenMode { read: true, write: true, truncate: false, descriptor: self.descriptor };
+        let mode = OpenMode {
+            read: true,
+            write: true,
+            truncate: false,
+            descriptor: self.descriptor,
+            ..OpenMode::NONE
+        };
         let opened = self.fs.create(dir, last(name), 0o644, false, mode).unwrap();
         let existed = self.local.join(name).exists();
         assert_eq!(opened.created, !existed, "{name}");
@@ -168,8 +173,13 @@ impl Twins {
             .collect();
         expected.sort();
         assert_eq!(actual, expected);
-        let mode =
-            OpenMode { read: true, write: false, truncate: false, descriptor: self.descriptor };
+        let mode = OpenMode {
+            read: true,
+            write: false,
+            truncate: false,
+            descriptor: self.descriptor,
+            ..OpenMode::NONE
+        };
         for entry in page.entries.iter().filter(|e| e.kind == FileKind::File) {
             let name = format!("{path}{}", String::from_utf8_lossy(&entry.name));
             let file = self.fs.open(entry.ino, mode).unwrap().file;

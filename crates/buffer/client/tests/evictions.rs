@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use support::process::key;
 use support::{INSTANCE, Temporary, spec};
 
-const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const BOTH: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 fn start(temporary: &Temporary) -> Daemon {
     let mut options = daemon::StoreOptions::new(temporary.dir("flash"));

@@ -17,7 +17,8 @@ use std::time::Duration;
 use support::process::key;
 use support::{INSTANCE, STRIPE, Temporary, make_instance};
 
-const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const BOTH: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 const ANEW: OpenMode = OpenMode { truncate: true, ..BOTH };
 const LENGTH: usize = 3 * STRIPE as usize;
 

@@ -15,7 +15,8 @@ use support::INSTANCE;
 use support::network_pool::NetworkPool;
 use support::process::key;
 
-const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const READ: OpenMode =
+    OpenMode { read: true, write: false, truncate: false, descriptor: false, ..OpenMode::NONE };
 const WRITE: OpenMode = OpenMode { read: false, write: true, ..READ };
 const FILE: &str = "file";
 const SMALL: usize = 4 << 10;

@@ -141,7 +141,8 @@ fn space_and_inode_return_with_the_last_close() {
 
 #[test]
 fn unnamed_files_outlive_restarts_of_the_daemons() {
-    const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+    const BOTH: OpenMode =
+        OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
     for nodes in [1, 3] {
         let temporary = Temporary::new();
         let start = |node| Process::start(&temporary.dir(&format!("flash{node}")));

@@ -16,7 +16,8 @@ use support::network_pool::NetworkPool;
 use support::process::{Process, key, pause};
 use support::{INSTANCE, Temporary, make_instance};
 
-const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const READ: OpenMode =
+    OpenMode { read: true, write: false, truncate: false, descriptor: false, ..OpenMode::NONE };
 const WRITE: OpenMode = OpenMode { write: true, ..READ };
 const FILE: &str = "file";
 const PIECE: usize = 4 << 10;

@@ -13,7 +13,8 @@ use forebay_protocol::message::OpenMode;
 use forebay_units::Bytes;
 use test_pool::{TestPool, create_persistent, wait_for};
 
-const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const WRITE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 fn bytes_of(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|index| (seed + index / 7) as u8).collect()

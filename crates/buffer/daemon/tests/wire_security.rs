@@ -28,7 +28,8 @@ const KEY: &[u8] = b"the key of this pool, for tests";
 const NAME: &str = "name-of-an-instance";
 const CONTENTS: &[u8] = b"contents of a file that others must not read; ";
 const LENGTH: usize = 3 << 20;
-const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const BOTH: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 /// Records the TCP payloads from and to some ports of this host.
 struct Recorder {

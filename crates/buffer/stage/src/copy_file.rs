@@ -7,13 +7,26 @@ use rustix::io::Errno;
 use crate::context::StageContext;
 use crate::copy_large::queue_large_file;
 use crate::copy_range::{CopyRange, Pieces, copy_range};
-use crate::end::{FileHandle, FileKind, FileStat};
+use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
 use crate::error::Failure;
 use crate::journal::NO_DIGEST;
 use crate::open_copy::{Destination, OpenCopy};
 use crate::publish::publish;
 use crate::request::Verify;
 use crate::tree::{DirPair, damaged_name, hidden_name, replace_entry};
+
+/// Copies a file of the directory `source`, or queues its parts if it is large; `seen` is its entry as it
+/// was found.
+pub(crate) fn open_and_copy_file(
+    ctx: &StageContext<'_>,
+    source: &dyn DirHandle,
+    seen: &FileStat,
+    to: Destination,
+    buffer: &mut [u8],
+) -> Result<(), Failure> {
+    let file = source.open(&to.name, Some(seen)).map_err(|e| Failure::source("opening it", e))?;
+    copy_file(ctx, file, to, buffer)
+}
 
 /// Copies an open file, or queues its parts if it is large.
 pub(crate) fn copy_file(

@@ -1,9 +1,10 @@
-//! Small files: read in one request each, and written together where the target supports that.
+//! Small files of one directory: read together and written together, where the ends support that.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
 
 use crate::context::StageContext;
+use crate::copy_file::open_and_copy_file;
 use crate::copy_range::{Pieces, digest_of_contents};
 use crate::end::{DirHandle, FileStat, PutOutcome, SmallFile};
 use crate::error::Failure;
@@ -12,77 +13,111 @@ use crate::open_copy::Destination;
 use crate::request::Verify;
 use crate::tree::{CopyLocation, DirPair, hidden_name};
 
-/// Most files that are written together.
+/// Most files that are copied together.
 const MAX_FILES: usize = forebay_protocol::message::MAX_BATCH_REQUESTS;
-/// Bytes of contents that are collected before they are written.
-const MAX_BYTES: usize = 1 << 20;
+/// Bytes of contents that are collected before they are copied.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A file of a directory.
+struct FoundFile {
+    to: Destination,
+    /// Its entry as it was found.
+    seen: FileStat,
+}
 
 /// A file that was read, as it was at one moment.
-struct ReadFile {
+struct FileToWrite {
     to: Destination,
     stat: FileStat,
     contents: Vec<u8>,
     digest: String,
 }
 
-impl ReadFile {
-    fn to_write(&self) -> SmallFile<'_> {
+impl FileToWrite {
+    fn small_file(&self) -> SmallFile<'_> {
         SmallFile { name: &self.to.name, stat: &self.stat, contents: &self.contents }
     }
 }
 
-/// Small files of one directory that were read and are not written yet: at most [`MAX_FILES`], with
-/// fewer than [`MAX_BYTES`] and a file.
+/// Small files of one directory that are not copied yet: at most [`MAX_FILES`], with fewer than
+/// [`MAX_BYTES`] and a file.
 pub(crate) struct SmallFiles<'a> {
     ctx: &'a StageContext<'a>,
-    files: Vec<ReadFile>,
+    /// Their directory.
+    source: Option<Arc<dyn DirHandle>>,
+    files: Vec<FoundFile>,
 }
 
 impl<'a> SmallFiles<'a> {
     pub fn new(ctx: &'a StageContext<'a>) -> SmallFiles<'a> {
-        SmallFiles { ctx, files: Vec::new() }
+        SmallFiles { ctx, source: None, files: Vec::new() }
     }
 
-    /// Reads a small file, which will be written with others of its directory. Returns `to` if the file
-    /// has to be opened to be copied.
-    pub fn read(
+    /// Adds a small file, which will be copied with others of its directory. Returns `to` if the file has
+    /// to be opened to be copied.
+    pub fn add(
         &mut self,
         here: &DirPair,
         seen: &FileStat,
         to: Destination,
-    ) -> Result<Option<Destination>, Failure> {
+        buffer: &mut [u8],
+    ) -> Option<Destination> {
         // If an earlier run copied the file, there is more to check.
         let recorded = self.ctx.durability.recorded(&to.journal_key, None).is_some();
         if recorded || !seen.is_small() || seen.size > self.ctx.segment_bytes() {
-            return Ok(Some(to));
+            return Some(to);
         }
-        let mut contents = Vec::new();
-        let read = here.source.read_small_file(&to.name, seen, &mut contents);
-        let Some(stat) = read.map_err(|e| Failure::source("opening it", e))? else {
-            return Ok(Some(to));
-        };
+        if self.source.as_ref().is_some_and(|source| !Arc::ptr_eq(source, &here.source)) {
+            self.copy(buffer);
+        }
+        self.source.get_or_insert_with(|| here.source.clone());
+        self.files.push(FoundFile { to, seen: *seen });
+        let bytes: u64 = self.files.iter().map(|file| file.seen.size).sum();
+        if self.files.len() == MAX_FILES || bytes >= MAX_BYTES {
+            self.copy(buffer);
+        }
+        None
+    }
+
+    /// Copies the files, or queues the parts of those that have become large. Returns whether there were
+    /// any. A stopped stage discards them.
+    pub fn copy(&mut self, buffer: &mut [u8]) -> bool {
+        let files = std::mem::take(&mut self.files);
+        let Some(source) = self.source.take() else { return false };
+        if self.ctx.is_stopped() {
+            return false;
+        }
+        let found: Vec<_> = files.iter().map(|file| (&*file.to.name, &file.seen)).collect();
+        let read = source.read_small_files(&found);
+        assert_eq!(read.len(), files.len(), "each file has a result");
+        let mut to_write = Vec::with_capacity(files.len());
+        for (FoundFile { to, seen }, read) in files.into_iter().zip(read) {
+            let source_path = to.source_path.clone();
+            let outcome = match read {
+                Ok(Some((stat, contents))) => {
+                    to_write.push(self.file_to_write(to, stat, contents));
+                    continue;
+                }
+                Ok(None) => open_and_copy_file(self.ctx, &*source, &seen, to, buffer),
+                Err(errno) => Err(Failure::source("opening it", errno)),
+            };
+            self.ctx.record_outcome(&source_path, outcome);
+        }
+        self.write(to_write);
+        true
+    }
+
+    fn file_to_write(&self, to: Destination, stat: FileStat, contents: Vec<u8>) -> FileToWrite {
         assert_eq!(contents.len() as u64, stat.size);
-        if self.ctx.progress.is_cancelled() {
-            return Err(Failure::Cancelled);
-        }
         let digest = match self.ctx.options.verify {
             Verify::Off => NO_DIGEST.to_owned(),
             Verify::Checksum | Verify::ReadBack => digest_of_contents(&contents),
         };
-        if self.files.first().is_some_and(|first| !Arc::ptr_eq(&first.to.parent, &to.parent)) {
-            self.write();
-        }
-        self.files.push(ReadFile { to, stat, contents, digest });
-        let bytes: usize = self.files.iter().map(|file| file.contents.len()).sum();
-        if self.files.len() == MAX_FILES || bytes >= MAX_BYTES {
-            self.write();
-        }
-        Ok(None)
+        FileToWrite { to, stat, contents, digest }
     }
 
-    /// Writes the files that were read. A stopped stage discards them.
-    pub fn write(&mut self) {
-        let files = std::mem::take(&mut self.files);
+    /// Writes the files that were read.
+    fn write(&self, files: Vec<FileToWrite>) {
         let Some(first) = files.first() else { return };
         if self.ctx.is_stopped() {
             return;
@@ -93,7 +128,7 @@ impl<'a> SmallFiles<'a> {
                 let _ = file.to.parent.unlink(&hidden_name(&file.to.name));
             }
         }
-        let small: Vec<SmallFile<'_>> = files.iter().map(ReadFile::to_write).collect();
+        let small: Vec<SmallFile<'_>> = files.iter().map(FileToWrite::small_file).collect();
         let puts = first.to.parent.put_small_files(&small);
         assert_eq!(puts.len(), files.len(), "each file has a result");
         for (file, put) in files.into_iter().zip(puts) {
@@ -108,13 +143,13 @@ impl<'a> SmallFiles<'a> {
 impl Drop for SmallFiles<'_> {
     fn drop(&mut self) {
         let complete = self.files.is_empty() || self.ctx.is_stopped();
-        debug_assert!(complete || std::thread::panicking(), "files were read and not written");
+        debug_assert!(complete || std::thread::panicking(), "files were found and not copied");
     }
 }
 
 /// Completes the copy of a file that was written with this outcome.
-fn complete(ctx: &StageContext<'_>, file: ReadFile, put: PutOutcome) -> Result<(), Failure> {
-    let ReadFile { to, stat, contents, digest } = file;
+fn complete(ctx: &StageContext<'_>, file: FileToWrite, put: PutOutcome) -> Result<(), Failure> {
+    let FileToWrite { to, stat, contents, digest } = file;
     if put == PutOutcome::Unsupported {
         write_stepwise(&*to.parent, &to.name, &contents, &stat)?;
     }

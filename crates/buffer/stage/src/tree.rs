@@ -85,7 +85,7 @@ impl DirTree {
 pub(crate) struct DirPair {
     tree: usize,
     path: Arc<Path>,
-    pub source: Box<dyn DirHandle>,
+    pub source: Arc<dyn DirHandle>,
     pub target: Arc<dyn DirHandle>,
 }
 
@@ -108,7 +108,8 @@ impl DirPair {
             .map_err(|e| Failure::source("opening its directory", e))?;
         let target = open_dir_below(&*tree.target, path)
             .map_err(|e| Failure::target("opening the copy of its directory", e))?;
-        Ok(DirPair { tree: tree.index, path: path.clone(), source, target: Arc::from(target) })
+        let (source, target) = (Arc::from(source), Arc::from(target));
+        Ok(DirPair { tree: tree.index, path: path.clone(), source, target })
     }
 }
 

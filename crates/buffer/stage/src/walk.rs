@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
     pub fn run(mut self, request: &StageRequest) -> Found {
         self.walk(request);
         if let TaskSink::Inline(worker) = &mut self.sink {
-            worker.complete_small_files();
+            worker.finish();
         }
         self.found
     }

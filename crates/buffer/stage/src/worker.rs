@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rustix::io::Errno;
 
 use crate::context::StageContext;
-use crate::copy_file::{copy_file, copy_special_file, copy_symlink};
+use crate::copy_file::{copy_file, copy_special_file, copy_symlink, open_and_copy_file};
 use crate::copy_large::copy_large_part;
 use crate::copy_range::CHUNK_BYTES;
 use crate::copy_small::SmallFiles;
@@ -75,7 +75,9 @@ impl<'a> Worker<'a> {
                 continue;
             }
             if walk_ended {
-                self.complete_small_files();
+                if self.copy_small_files() {
+                    continue;
+                }
                 // The last tasks of other threads may become large files.
                 if pending_tasks.load(Ordering::Acquire) == 0 {
                     return;
@@ -84,7 +86,7 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let received = tasks.try_recv().or_else(|_| {
-                self.complete_small_files();
+                self.copy_small_files();
                 tasks.recv_timeout(TASK_TIMEOUT)
             });
             match received {
@@ -110,9 +112,16 @@ impl<'a> Worker<'a> {
         while self.copy_claimed_part() {}
     }
 
-    /// Writes the small files that wait for more of their directory.
-    pub fn complete_small_files(&mut self) {
-        self.small_files.write();
+    /// Completes what waits for more tasks.
+    pub fn finish(&mut self) {
+        self.copy_small_files();
+        while self.copy_claimed_part() {}
+    }
+
+    /// Copies the small files that wait for more of their directory. Returns whether there were any, which
+    /// may have become large.
+    fn copy_small_files(&mut self) -> bool {
+        self.small_files.copy(&mut self.buffer)
     }
 
     /// Copies a part of a large file, if there is one to claim.
@@ -181,12 +190,10 @@ impl<'a> Worker<'a> {
             };
             return queue_split_file(self.ctx, share, place, (source, stat), to, first);
         }
-        let Some(to) = self.small_files.read(here, seen, to)? else {
-            return Ok(());
-        };
-        let source =
-            here.source.open(&to.name, Some(seen)).map_err(|e| Failure::source("opening it", e))?;
-        copy_file(self.ctx, source, to, &mut self.buffer)
+        match self.small_files.add(here, seen, to, &mut self.buffer) {
+            Some(to) => open_and_copy_file(self.ctx, &*here.source, seen, to, &mut self.buffer),
+            None => Ok(()),
+        }
     }
 
     /// Copies a file that is an item of the request. Fails only if one side cannot be opened.

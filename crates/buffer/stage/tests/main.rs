@@ -9,5 +9,6 @@ mod pfs_kinds;
 mod phases;
 mod read_back;
 mod shares;
+mod small_files;
 mod staging;
 mod support;

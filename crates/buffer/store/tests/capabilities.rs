@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const INSTANCE: InstanceId = InstanceId(5);
-const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const WRITE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 const FILE: HandleId = HandleId(1);
 const PIECE: HandleId = HandleId(2);
 

@@ -26,7 +26,8 @@ use tempfile::TempDir;
 const INSTANCE: InstanceId = InstanceId(5);
 const HANDLE: HandleId = HandleId(9);
 const SIZE: usize = 2 * MAX_CHUNK_BYTES;
-const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const BOTH: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 fn key() -> PoolKey {
     PoolKey::new(b"the key of a test").unwrap()

@@ -55,6 +55,7 @@ fn open_place(place: &Place, flags: c_int, mode: mode_t) -> Option<Result<Opened
         write: access != libc::O_RDONLY,
         truncate: flags & libc::O_TRUNC != 0,
         descriptor: false,
+        ..OpenMode::NONE
     };
     if access == libc::O_ACCMODE || (open.truncate && !open.write) {
         return None;

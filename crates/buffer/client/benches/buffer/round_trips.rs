@@ -63,7 +63,8 @@ pub fn count(parent: &Path) -> Outcome<RoundTrips> {
         thread::sleep(SETTLE_TIME);
         Ok((count_requests(&stats) - before) as f64 / OPERATIONS as f64)
     };
-    let mode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+    let mode =
+        OpenMode { read: true, write: true, truncate: false, descriptor: true, ..OpenMode::NONE };
     let library_create = each(&|i| {
         let path = format!("dir/library{i}");
         drop(attached.create_path(Path::new(&path), 0o644, mode)?);

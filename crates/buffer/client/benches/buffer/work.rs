@@ -226,6 +226,7 @@ fn prepare_data(client: &ClientTask, path: Option<PathBuf>) -> Outcome<Run> {
                 write: true,
                 truncate: false,
                 descriptor: client.place.is_local(),
+                ..OpenMode::NONE
             };
             let opened = attached.create(Ino::ROOT, name.as_bytes(), 0o644, false, mode)?;
             Target::Library(opened.file)

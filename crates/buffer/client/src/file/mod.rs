@@ -88,8 +88,9 @@ impl File {
         self.mode
     }
 
-    /// Reads do not change the access time from now on (`O_NOATIME`): call it before the first one. On
-    /// storage nodes of other hosts it has no effect.
+    /// Reads do not change the access time from now on (`O_NOATIME`): call it before the first one. For a
+    /// metadata node on another host the [mode](OpenMode::keep_access_time) has to say so when the file is
+    /// opened.
     pub(crate) fn keep_access_time(&self) {
         self.parts.keep_access_time();
     }

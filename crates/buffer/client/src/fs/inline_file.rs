@@ -30,13 +30,16 @@ impl Fs {
     /// Attributes and contents of a regular file at one moment. `EOPNOTSUPP` if it has to be opened
     /// for that: it is longer than [`MAX_INLINE_FILE_BYTES`], or open for writing.
     pub fn fetch_file(&self, ino: Ino) -> Result<(Attr, Vec<u8>), Errno> {
-        let (attr, data): (Attr, Vec<u8>) =
-            self.requester.call(ino.metadata_node(), InodeRequest::GetFile { ino })?;
-        if data.len() as u64 == attr.size { Ok((attr, data)) } else { Err(Errno::EPROTO) }
+        whole_file(self.requester.call(ino.metadata_node(), InodeRequest::GetFile { ino })?)
     }
 
     /// Whether the metadata node of `ino` is on this host.
     pub fn is_local(&self, ino: Ino) -> Result<bool, Errno> {
         Ok(self.sessions().session(ino.metadata_node())?.is_local())
     }
+}
+
+/// Attributes and contents of a file as a storage node has sent them.
+pub(super) fn whole_file((attr, data): (Attr, Vec<u8>)) -> Result<(Attr, Vec<u8>), Errno> {
+    if data.len() as u64 == attr.size { Ok((attr, data)) } else { Err(Errno::EPROTO) }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// How a prepared file is open at the storage node.
-const OPEN: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+const OPEN: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: true, ..OpenMode::NONE };
 
 /// A file that the storage node was asked to make. Its reply must be
 /// [received](Fs::finish_preparing).

@@ -2,7 +2,9 @@
 
 use forebay_fuse::{FileAttr, FileType, INodeNo, LockRequest, NewMode, Time, TimeOrNow};
 use forebay_protocol::lock::FileLock;
-use forebay_protocol::message::{CreateMode, NewInode, OnExisting, OpenMode, SetTime, XattrMode};
+use forebay_protocol::message::{
+    CreateMode, NewInode, OnExisting, OpenMode, SetTime, Trailing, XattrMode,
+};
 use forebay_protocol::{Attr, FileKind, Ino, LockOwner, Timestamp};
 
 /// `FMODE_EXEC` of the kernel in the flags of an open: the file is opened to be executed.
@@ -124,5 +126,6 @@ pub fn open_mode(flags: i32) -> OpenMode {
         write: access != libc::O_RDONLY,
         truncate: flags & libc::O_TRUNC != 0,
         descriptor: true,
+        keep_access_time: Trailing(flags & libc::O_NOATIME != 0),
     }
 }

@@ -44,8 +44,18 @@ impl Requester {
         &self,
         requests: &[(NodeIndex, BatchRequest)],
     ) -> Vec<Result<SessionReply, Errno>> {
+        self.exchange_all_expecting(requests, &[])
+    }
+
+    /// As [`exchange_all`](Requester::exchange_all), for requests whose replies are expected to have so many
+    /// bytes of contents each.
+    pub fn exchange_all_expecting(
+        &self,
+        requests: &[(NodeIndex, BatchRequest)],
+        contents: &[usize],
+    ) -> Vec<Result<SessionReply, Errno>> {
         let sessions = &self.attachment.sessions;
-        let mut replies = sessions.exchange_all(self.caller.as_ref(), requests);
+        let mut replies = sessions.exchange_all(self.caller.as_ref(), requests, contents);
         for ((node, request), reply) in requests.iter().zip(&mut replies) {
             let errno = match reply {
                 Ok(SessionReply { reply: Reply::Failed(errno), .. }) => *errno,

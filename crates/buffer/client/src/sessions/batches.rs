@@ -2,7 +2,7 @@
 
 use super::{MAX_IN_FLIGHT, Sessions};
 use crate::session::{PendingBatch, Session, SessionReply};
-use forebay_protocol::message::{BatchRequest, MAX_BATCH_REQUESTS};
+use forebay_protocol::message::{BatchRequest, MAX_BATCH_REPLY_BYTES, MAX_BATCH_REQUESTS};
 use forebay_protocol::{Credentials, Errno, NodeIndex};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,24 +12,30 @@ const MAX_BATCH_BYTES: usize = 192 << 10;
 /// Requests for one node that are sent in one message, by their positions in a list.
 type Batch = (NodeIndex, Vec<usize>);
 
-/// Divides requests into batches by node, the first ones of all nodes before the second ones.
-fn divide(requests: &[(NodeIndex, BatchRequest)]) -> Vec<Batch> {
+/// Divides requests into batches by node, the first ones of all nodes before the second ones. `contents`
+/// are the bytes of contents that the reply to each is expected to have; without any it is empty.
+fn divide(requests: &[(NodeIndex, BatchRequest)], contents: &[usize]) -> Vec<Batch> {
     let mut by_node: BTreeMap<NodeIndex, Vec<Vec<usize>>> = BTreeMap::new();
-    let mut room: BTreeMap<NodeIndex, usize> = BTreeMap::new();
+    // The bytes for which the last batch has room, and the replies to it.
+    let mut room: BTreeMap<NodeIndex, [usize; 2]> = BTreeMap::new();
     for (position, (node, request)) in requests.iter().enumerate() {
         let batches = by_node.entry(*node).or_default();
         let room = room.entry(*node).or_default();
-        let bytes = request.max_encoded_bytes();
+        let bytes =
+            [request.max_encoded_bytes(), contents.get(position).copied().unwrap_or_default()];
         match batches.last_mut() {
-            Some(batch) if batch.len() < MAX_BATCH_REQUESTS && bytes <= *room => {
+            Some(batch)
+                if batch.len() < MAX_BATCH_REQUESTS
+                    && bytes.iter().zip(&*room).all(|(bytes, room)| bytes <= room) =>
+            {
                 batch.push(position);
-                *room -= bytes;
             }
             _ => {
                 batches.push(vec![position]);
-                *room = MAX_BATCH_BYTES.saturating_sub(bytes);
+                *room = [MAX_BATCH_BYTES, MAX_BATCH_REPLY_BYTES];
             }
         }
+        room.iter_mut().zip(bytes).for_each(|(room, bytes)| *room = room.saturating_sub(bytes));
     }
     let longest = by_node.values().map(Vec::len).max().unwrap_or(0);
     let mut divided = Vec::new();
@@ -46,11 +52,13 @@ fn divide(requests: &[(NodeIndex, BatchRequest)]) -> Vec<Batch> {
 impl Sessions {
     /// Sends independent requests to their nodes, in batches, of which each node gets several at the same
     /// time if there are many. Returns the replies in the order of the requests; a refusal is a reply, too.
-    /// A daemon of an earlier release gets them one by one.
+    /// `contents` are the bytes of contents that each reply is expected to have; without any it is empty.
+    /// A daemon of an earlier release gets the requests one by one.
     pub fn exchange_all(
         &self,
         caller: Option<&Credentials>,
         requests: &[(NodeIndex, BatchRequest)],
+        contents: &[usize],
     ) -> Vec<Result<SessionReply, Errno>> {
         self.delegation.finish();
         self.pending_writes.finish();
@@ -61,7 +69,7 @@ impl Sessions {
             replies: requests.iter().map(|_| Err(Errno::EPROTO)).collect(),
         };
         let mut single = Vec::new();
-        for (node, positions) in divide(requests) {
+        for (node, positions) in divide(requests, contents) {
             self.send_heartbeat_if_due(node);
             match self.session(node) {
                 Ok(session) if session.takes_batches() && positions.len() > 1 => {
@@ -156,7 +164,7 @@ mod tests {
         let get =
             |node| (NodeIndex(node), BatchRequest::Inode(InodeRequest::GetAttr { ino: Ino::ROOT }));
         let requests: Vec<_> = (0..100).map(|position| get(position % 2)).collect();
-        let divided = divide(&requests);
+        let divided = divide(&requests, &[]);
         let shape: Vec<_> = divided.iter().map(|(node, batch)| (node.0, batch.len())).collect();
         assert_eq!(shape, [(0, 32), (1, 32), (0, 18), (1, 18)]);
         let mut all: Vec<usize> = divided.into_iter().flat_map(|(_, batch)| batch).collect();
@@ -169,7 +177,12 @@ mod tests {
             (NodeIndex(0), BatchRequest::Name(NameRequest::PutFile { parent, name, set, data }))
         };
         let requests = [put(64 << 10), put(64 << 10), put(63 << 10), put(1 << 10), put(500 << 10)];
-        let lengths = divide(&requests).into_iter().map(|(_, batch)| batch.len());
+        let lengths = divide(&requests, &[]).into_iter().map(|(_, batch)| batch.len());
         assert_eq!(lengths.collect::<Vec<_>>(), [3, 1, 1]);
+
+        let requests: Vec<_> = (0..40).map(|_| get(0)).collect();
+        let contents = [vec![6 << 10; 34], vec![64 << 10; 5], vec![500 << 10]].concat();
+        let lengths = divide(&requests, &contents).into_iter().map(|(_, batch)| batch.len());
+        assert_eq!(lengths.collect::<Vec<_>>(), [32, 4, 3, 1]);
     }
 }

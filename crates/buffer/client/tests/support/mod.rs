@@ -27,7 +27,8 @@ pub const STRIPE: u64 = 16 << 10;
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens a file for reading.
-pub const READ: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: true };
+pub const READ: OpenMode =
+    OpenMode { read: true, write: false, truncate: false, descriptor: true, ..OpenMode::NONE };
 /// Opens a file for reading and writing.
 pub const READ_WRITE: OpenMode = OpenMode { write: true, ..READ };
 

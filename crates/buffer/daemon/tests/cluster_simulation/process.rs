@@ -62,7 +62,8 @@ pub struct Process {
     pub steps: u64,
 }
 
-const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const WRITE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 const MAX_BYTES: u64 = 40 << 10;
 
 /// Early end of a process, after an error that faults explain.

@@ -2,10 +2,11 @@
 
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_protocol::message::{
-    Attach, ClientHost, PROTOCOL_VERSION, SessionRequest, SessionToken, Trailing,
+    Attach, ClientHost, FileRequest, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation,
+    PathRequest, PathRest, SessionRequest, SessionToken, Trailing,
 };
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Call, Reply, Request, SessionId};
+use forebay_protocol::{Call, HandleId, Ino, Reply, Request, SessionId};
 
 fn attach(delegates: bool) -> Call {
     let attach = Attach {
@@ -58,6 +59,35 @@ fn daemon_that_does_not_say_so_takes_no_batches() {
     let sent = frame.split_off(HEADER_BYTES);
     assert_eq!(frame::decode::<Reply>(&sent).unwrap(), attached(true));
     assert_eq!(frame::decode::<Reply>(&sent[..sent.len() - 1]).unwrap(), attached(false));
+}
+
+#[test]
+fn mode_that_an_older_client_sends_changes_access_times_and_an_older_daemon_reads_a_newer_one() {
+    let mode = |keep| OpenMode { read: true, keep_access_time: Trailing(keep), ..OpenMode::NONE };
+    let (ino, handle) = (Ino(9), HandleId(3));
+    let open = |keep| FileRequest::Open { ino, handle, open: mode(keep) };
+    let by_path = |keep| PathRequest {
+        path: PathRest { from: Ino::ROOT, names: b"a/b".to_vec(), links: 0 },
+        follow: true,
+        operation: PathOperation::File(open(keep)),
+    };
+    let create = |keep| NameRequest::Create {
+        parent: ino,
+        name: b"f".to_vec(),
+        mode: 0o600.into(),
+        exclusive: true,
+        handle,
+        open: mode(keep),
+    };
+    let requests =
+        |keep| [open(keep).into(), Request::Path(Box::new(by_path(keep))), create(keep).into()];
+    for (newer, older) in requests(true).into_iter().zip(requests(false)) {
+        let (newer, older) = (Call::new(1, newer), Call::new(1, older));
+        let sent = body(&newer);
+        assert_eq!(frame::decode::<Call>(&sent).unwrap(), newer);
+        assert_eq!(sent.last(), Some(&1), "an older daemon does not read the last byte");
+        assert_eq!(frame::decode::<Call>(&sent[..sent.len() - 1]).unwrap(), older);
+    }
 }
 
 #[test]

@@ -22,9 +22,10 @@ pub const MAX_BATCH_REQUESTS: usize = 32;
 pub const BATCH_SLOTS: u32 = 4;
 /// The first of them.
 pub const FIRST_BATCH_SLOT: u32 = PROBE_SLOT - BATCH_SLOTS;
-/// Longest path or target of a link in a reply that is part of a batch, in bytes. Instead of a longer one the
-/// reply is `Failed` with [`Errno::EUNBATCHED`](crate::Errno::EUNBATCHED).
-pub const MAX_BATCHED_BYTES: usize = 4 << 10;
+/// Most bytes of contents of files, paths and targets of links in the replies to a batch. Instead of one that
+/// is longer than what others have left, the reply is `Failed` with
+/// [`Errno::EUNBATCHED`](crate::Errno::EUNBATCHED).
+pub const MAX_BATCH_REPLY_BYTES: usize = 192 << 10;
 
 /// A request in a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +58,8 @@ impl From<BatchRequest> for Request {
 }
 
 impl Request {
-    /// Whether daemons carry it out as part of a batch: its reply is short and passes no descriptor.
+    /// Whether daemons carry it out as part of a batch: its reply passes no descriptor, and is short or can
+    /// be repeated.
     pub fn is_batched(&self) -> bool {
         match self {
             Request::Name(request) => request.is_batched(),
@@ -167,11 +169,11 @@ impl InodeRequest {
             | InodeRequest::SetAttr { .. }
             | InodeRequest::Access { .. }
             | InodeRequest::SetXattr { .. }
-            | InodeRequest::RemoveXattr { .. } => true,
+            | InodeRequest::RemoveXattr { .. }
+            | InodeRequest::GetFile { .. } => true,
             InodeRequest::GetAttrs { .. }
             | InodeRequest::GetXattr { .. }
             | InodeRequest::ListXattr { .. }
-            | InodeRequest::GetFile { .. }
             | InodeRequest::StatFs
             | InodeRequest::StatObjects { .. } => false,
         }
@@ -198,14 +200,15 @@ impl InodeRequest {
 }
 
 impl Reply {
-    /// Whether it is too long to be part of a batch. Of the replies to supported requests only those with
-    /// paths and targets of links can be.
-    pub fn is_too_long_for_batch(&self) -> bool {
+    /// Bytes of contents of files, paths and targets of links. Other replies to the requests in batches are
+    /// short.
+    pub fn variable_bytes(&self) -> usize {
         match self {
-            Reply::PathContinues { path, .. } => path.names.len() > MAX_BATCHED_BYTES,
-            Reply::Bytes(bytes) => bytes.len() > MAX_BATCHED_BYTES,
-            Reply::Tagged { reply, .. } => reply.is_too_long_for_batch(),
-            _ => false,
+            Reply::PathContinues { path, .. } => path.names.len(),
+            Reply::Bytes(bytes) => bytes.len(),
+            Reply::FileContents { data, .. } => data.len(),
+            Reply::Tagged { reply, .. } => reply.variable_bytes(),
+            _ => 0,
         }
     }
 }
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn longest_replies_of_a_batch_fit_into_a_message() {
-        let bound = MAX_BATCH_REQUESTS * (MAX_BATCHED_BYTES + 512);
+        let bound = MAX_BATCH_REPLY_BYTES + MAX_BATCH_REQUESTS * 512;
         assert!(bound < 256 << 10);
     }
 }

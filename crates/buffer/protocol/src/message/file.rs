@@ -2,6 +2,7 @@
 
 #[cfg(doc)]
 use super::InodeRequest;
+use super::Trailing;
 use crate::ids::{Ino, NodeIndex, Timestamp};
 use crate::placement::ObjectInfo;
 use forebay_policy::layout::Layout;
@@ -182,6 +183,19 @@ pub struct OpenMode {
     pub truncate: bool,
     /// Pass a descriptor of the data object with the reply (Unix sockets only).
     pub descriptor: bool,
+    /// Reads do not change the access time (`O_NOATIME`). A mode is therefore the last part of a message.
+    pub keep_access_time: Trailing<bool>,
+}
+
+impl OpenMode {
+    /// For nothing.
+    pub const NONE: OpenMode = OpenMode {
+        read: false,
+        write: false,
+        truncate: false,
+        descriptor: false,
+        keep_access_time: Trailing(false),
+    };
 }
 
 /// Treatment of an existing entry by `rename`.

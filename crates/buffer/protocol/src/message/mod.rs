@@ -18,8 +18,8 @@ mod request;
 mod session;
 
 pub use batch::{
-    BATCH_SLOTS, BatchReply, BatchRequest, FIRST_BATCH_SLOT, MAX_BATCH_REQUESTS, MAX_BATCHED_BYTES,
-    batch_position_slot, connection_slot, is_batch_slot,
+    BATCH_SLOTS, BatchReply, BatchRequest, FIRST_BATCH_SLOT, MAX_BATCH_REPLY_BYTES,
+    MAX_BATCH_REQUESTS, batch_position_slot, connection_slot, is_batch_slot,
 };
 pub use delegation::{DELEGATION_RECALL_NS, Delegated, Trailing};
 pub use file::{

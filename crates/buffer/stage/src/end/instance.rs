@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
-    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SmallFile, SpecialFile,
+    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, ReadFile, SmallFile,
+    SpecialFile,
 };
 
 /// Bytes of directory entries per request.
@@ -186,6 +187,15 @@ impl InstanceDir {
     fn find(&self, name: &OsStr) -> Result<Attr, Errno> {
         Ok(self.namespace.fs.lookup(self.ino, name.as_bytes())?)
     }
+
+    /// The reason why a file that was found as `seen` cannot be read: `NOENT` if it was removed.
+    fn reason(&self, name: &OsStr, seen: &FileStat, errno: Errno) -> Errno {
+        let is_there = || Ok(self.find(name)?.ino.0 == seen.inode.1);
+        match errno {
+            Errno::STALE if matches!(is_there(), Ok(false) | Err(Errno::NOENT)) => Errno::NOENT,
+            errno => errno,
+        }
+    }
 }
 
 impl Metadata for InstanceDir {
@@ -270,11 +280,18 @@ impl DirHandle for InstanceDir {
         if found.kind == FileKind::Symlink {
             return Err(Errno::LOOP);
         }
-        self.namespace.open_file(Ino(found.inode.1))
+        let opened = self.namespace.open_file(Ino(found.inode.1));
+        opened.map_err(|errno| self.reason(name, &found, errno))
     }
 
     fn create(&self, name: &OsStr, keep: bool) -> Result<Box<dyn FileHandle>, Errno> {
-        let mode = OpenMode { read: true, write: true, truncate: !keep, descriptor: true };
+        let mode = OpenMode {
+            read: true,
+            write: true,
+            truncate: !keep,
+            descriptor: true,
+            ..OpenMode::NONE
+        };
         let made = self.namespace.fs.create(self.ino, name.as_bytes(), 0o600, false, mode)?;
         if let Some(descriptor) = made.file.descriptor() {
             self.namespace.record_written_device(descriptor)?;
@@ -282,21 +299,18 @@ impl DirHandle for InstanceDir {
         Ok(Box::new(InstanceFile::new(self.namespace.clone(), made)))
     }
 
-    fn read_small_file(
-        &self,
-        _: &OsStr,
-        seen: &FileStat,
-        into: &mut Vec<u8>,
-    ) -> Result<Option<FileStat>, Errno> {
-        match self.namespace.fs.fetch_file(Ino(seen.inode.1)) {
-            Ok((attr, data)) => {
+    fn read_small_files(&self, files: &[(&OsStr, &FileStat)]) -> Vec<Result<ReadFile, Errno>> {
+        let file = |(_, seen): &(&OsStr, &FileStat)| (Ino(seen.inode.1), seen.size);
+        let fetched = self.namespace.fs.fetch_files(&files.iter().map(file).collect::<Vec<_>>());
+        let read = |((name, seen), fetched): (&(&OsStr, &FileStat), _)| match fetched {
+            Ok((attr, contents)) => {
                 let stat = file_stat(&attr);
-                *into = data;
-                Ok((stat.is_small() && !attr.extended).then_some(stat))
+                Ok((stat.is_small() && !attr.extended).then_some((stat, contents)))
             }
             Err(forebay_protocol::Errno::EOPNOTSUPP) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+            Err(errno) => Err(self.reason(name, seen, errno.into())),
+        };
+        files.iter().zip(fetched).map(read).collect()
     }
 
     fn put_small_files(&self, files: &[SmallFile<'_>]) -> Vec<Result<PutOutcome, Errno>> {

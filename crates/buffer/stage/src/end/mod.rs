@@ -102,6 +102,28 @@ pub struct SmallFile<'a> {
     pub contents: &'a [u8],
 }
 
+/// What was read of a small file: its attributes and contents at one moment; `None` if it has to be opened
+/// to be copied.
+pub type ReadFile = Option<(FileStat, Vec<u8>)>;
+
+/// Reads a small file that is open.
+fn read_opened(file: &dyn FileHandle) -> Result<ReadFile, Errno> {
+    let stat = file.opened_stat()?;
+    let xattrs = match file.list_xattr() {
+        Ok(names) => names,
+        Err(Errno::NOTSUP | Errno::NOSYS) => Vec::new(),
+        // The error is reported when the file is opened to be copied.
+        Err(_) => return Ok(None),
+    };
+    let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
+    if !stat.is_small() || xattrs.iter().any(|name| is_xattr_kept(name)) {
+        return Ok(None);
+    }
+    let mut contents = vec![0; length];
+    let complete = file.read_at(&mut contents, 0)? == length && stat.is_unchanged(&file.stat()?);
+    Ok(complete.then_some((stat, contents)))
+}
+
 /// The outcome of writing a small file in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
@@ -172,30 +194,11 @@ pub trait DirHandle: Metadata + Send + Sync {
     fn create_shared(&self, name: &OsStr) -> Result<Box<dyn FileHandle>, Errno> {
         self.create(name, true)
     }
-    /// Reads a [small](FileStat::is_small) file into `into`, and returns its attributes; `seen` is
-    /// its entry as it was found. `None` if it has to be opened to be copied: it is another file by
-    /// now, has extended attributes, or is open for writing.
-    fn read_small_file(
-        &self,
-        name: &OsStr,
-        seen: &FileStat,
-        into: &mut Vec<u8>,
-    ) -> Result<Option<FileStat>, Errno> {
-        let file = self.open(name, Some(seen))?;
-        let stat = file.opened_stat()?;
-        let xattrs = match file.list_xattr() {
-            Ok(names) => names,
-            Err(Errno::NOTSUP | Errno::NOSYS) => Vec::new(),
-            // The error is reported when the file is opened to be copied.
-            Err(_) => return Ok(None),
-        };
-        let length = usize::try_from(stat.size).unwrap_or(usize::MAX);
-        if !stat.is_small() || xattrs.iter().any(|name| is_xattr_kept(name)) {
-            return Ok(None);
-        }
-        into.resize(length, 0);
-        let complete = file.read_at(into, 0)? == length && stat.is_unchanged(&file.stat()?);
-        Ok(complete.then_some(stat))
+    /// Reads [small](FileStat::is_small) files, given by their names and their entries as they were found.
+    /// Returns the result of each: its attributes and contents at one moment, or `None` if it has to be
+    /// opened to be copied: it is another file by now, has extended attributes, or is open for writing.
+    fn read_small_files(&self, files: &[(&OsStr, &FileStat)]) -> Vec<Result<ReadFile, Errno>> {
+        files.iter().map(|(name, seen)| read_opened(&*self.open(name, Some(seen))?)).collect()
     }
     /// Creates files, each with its contents and attributes, replacing what has its name. Returns the
     /// result of each.

@@ -3,7 +3,7 @@
 
 use super::counters::{RequestKind, StoreCounters};
 use crate::node::ConnId;
-use forebay_protocol::message::{BatchReply, BatchRequest};
+use forebay_protocol::message::{BatchReply, BatchRequest, MAX_BATCH_REPLY_BYTES};
 use forebay_protocol::{Call, Errno, Reply};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -57,6 +57,8 @@ pub struct BatchInProgress {
     /// Positions without a reply.
     missing: Vec<bool>,
     missing_count: usize,
+    /// Bytes of contents, paths and targets of links that further replies may have.
+    room: usize,
     since: Instant,
 }
 
@@ -69,6 +71,7 @@ impl BatchInProgress {
             replies: vec![none; requests.len()],
             missing: vec![true; requests.len()],
             missing_count: requests.len(),
+            room: MAX_BATCH_REPLY_BYTES,
             since,
         }
     }
@@ -82,8 +85,11 @@ impl BatchInProgress {
     ) -> Option<Vec<BatchReply>> {
         let failed = matches!(reply.reply, Reply::Failed(_));
         counters.count_request(self.kinds[position], self.since.elapsed(), failed);
-        if reply.reply.is_too_long_for_batch() {
-            reply = BatchReply { reply: Reply::Failed(Errno::EUNBATCHED), cacheable: false };
+        match self.room.checked_sub(reply.reply.variable_bytes()) {
+            Some(room) => self.room = room,
+            None => {
+                reply = BatchReply { reply: Reply::Failed(Errno::EUNBATCHED), cacheable: false };
+            }
         }
         let was_missing = std::mem::take(&mut self.missing[position]);
         assert!(was_missing, "a request has one reply");
@@ -139,7 +145,7 @@ mod tests {
         let counters = StoreCounters::default();
         let mut batch = BatchInProgress::new(&requests, Instant::now());
         let reply = |reply| BatchReply { reply, cacheable: false };
-        let long = Reply::Bytes(vec![0; 5000]);
+        let long = Reply::Bytes(vec![0; MAX_BATCH_REPLY_BYTES + 1]);
         assert_eq!(batch.add(2, reply(long), &counters), None);
         assert_eq!(batch.add(0, reply(Reply::Failed(Errno::ESTALE)), &counters), None);
         let all = batch.add(1, reply(Reply::Done), &counters);

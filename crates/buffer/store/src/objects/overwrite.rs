@@ -96,7 +96,7 @@ mod tests {
 
     const OBJECT: ObjectId = ObjectId { instance: InstanceId(1), ino: Ino(5) };
     const WRITE: OpenMode =
-        OpenMode { read: false, write: true, truncate: false, descriptor: false };
+        OpenMode { read: false, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
     fn with_object(dir: &tempfile::TempDir) -> (DiskObjects, File) {
         let mut objects = DiskObjects::open(dir.path()).unwrap();

@@ -6,7 +6,8 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::{Attr, Credentials, Errno, HandleId, Ino, Reply, Request, Timestamp};
 
-pub const OPEN: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+pub const OPEN: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: true, ..OpenMode::NONE };
 const HANDLE: HandleId = HandleId(70);
 
 pub fn prepare(number: u64, handle: HandleId) -> Delegated {

@@ -10,7 +10,8 @@ use forebay_protocol::{LeaseId, Reply, Request};
 use forebay_store::node::ConnId;
 use std::collections::BTreeSet;
 
-const MODE: OpenMode = OpenMode { read: true, write: false, truncate: false, descriptor: false };
+const MODE: OpenMode =
+    OpenMode { read: true, write: false, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 #[derive(Default)]
 pub struct Reader {

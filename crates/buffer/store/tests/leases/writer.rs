@@ -8,7 +8,8 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::{Errno, FileKind, Ino, Reply, Request};
 
-const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+const MODE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: true, ..OpenMode::NONE };
 
 #[derive(Default)]
 pub struct Writer {

@@ -42,7 +42,8 @@ pub struct Client {
     count: u64,
 }
 
-const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: true };
+const MODE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: true, ..OpenMode::NONE };
 
 impl Client {
     pub fn new(number: u64, certain: bool) -> Client {

@@ -66,7 +66,8 @@ pub struct Client {
     count: u64,
 }
 
-const WRITE: OpenMode = OpenMode { read: true, write: true, truncate: false, descriptor: false };
+const WRITE: OpenMode =
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 /// The file that a request truncates, and its new length.
 pub fn truncation(request: &Request) -> Option<(Ino, u64)> {

@@ -21,7 +21,7 @@ const SESSION: SessionId = SessionId(1);
 const HANDLE: HandleId = HandleId(7);
 const OBJECT: ObjectId = ObjectId { instance: InstanceId(1), ino: Ino(5) };
 const READ_WRITE: OpenMode =
-    OpenMode { read: true, write: true, truncate: false, descriptor: false };
+    OpenMode { read: true, write: true, truncate: false, descriptor: false, ..OpenMode::NONE };
 
 /// A daemon's objects: one object with one open handle.
 struct Flash {

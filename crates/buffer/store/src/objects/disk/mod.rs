@@ -110,11 +110,12 @@ impl DiskObjects {
 }
 
 fn access_flags(mode: OpenMode) -> OFlags {
-    match (mode.read, mode.write) {
+    let access = match (mode.read, mode.write) {
         (true, true) => OFlags::RDWR,
         (false, true) => OFlags::WRONLY,
         (_, false) => OFlags::RDONLY,
-    }
+    };
+    if mode.keep_access_time.0 { access | OFlags::NOATIME } else { access }
 }
 
 fn object_info(stat: &rustix::fs::Stat) -> ObjectInfo {
