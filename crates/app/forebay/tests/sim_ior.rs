@@ -345,3 +345,25 @@ fn logs_of_the_program_go_to_a_file() {
         assert!(tip.is_none_or(|tip| error.contains(tip)), "{error}");
     }
 }
+
+#[test]
+fn options_without_effect_are_refused() {
+    let dir = WorkDir::new();
+    let test = "-- -F -w -t 1m -b 1m";
+    let line = "sim ior --machine toy --nodes 1 --quiet";
+    let sweep = "--sweep nodes=1..4";
+    for (options, reason) in [
+        (format!("{sweep} --links"), "cannot be used with"),
+        (format!("{sweep} --ior-output"), "cannot be used with"),
+        (format!("{sweep} --sweep nodes=1,4"), "--sweep nodes is given twice"),
+        (
+            "--sweep burst_buffer.threads=1,2 --set burst_buffer.threads=3".to_owned(),
+            "leave out one",
+        ),
+        ("--no-out --json x.json --trace x.json".to_owned(), "name two files"),
+        ("--no-out --json x.json --trace ./x.json".to_owned(), "name two files"),
+    ] {
+        let error = dir.expect_invalid_input(&format!("{line} {options} {test}"));
+        assert!(error.contains(reason), "{options}: {error}");
+    }
+}
