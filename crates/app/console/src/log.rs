@@ -145,13 +145,26 @@ where
 
 fn parse_filter(text: Option<&str>, default: LevelFilter) -> Result<EnvFilter, Failure> {
     let text = text.unwrap_or_default();
-    let builder = EnvFilter::builder().with_default_directive(default.into());
-    builder.parse(text).map_err(|error| {
+    let invalid = |reason: &str| {
         Failure::Input(format!(
-            "{FILTER_VARIABLE}: `{text}` is not a valid log filter ({error}); \
+            "{FILTER_VARIABLE}: `{text}` is not a valid log filter ({reason}); \
              write a level such as `debug`, or `forebay_store=debug,warn`"
         ))
-    })
+    };
+    if let Some(word) = text.split(',').map(str::trim).find(|word| is_misspelt_level(word)) {
+        return Err(invalid(&format!("there is no level `{word}`")));
+    }
+    let builder = EnvFilter::builder().with_default_directive(default.into());
+    builder.parse(text).map_err(|error| invalid(&error.to_string()))
+}
+
+/// Whether a part of a filter is a word that is neither a level nor one of these programs' modules. A filter
+/// takes it for the name of a module, of which there is none.
+fn is_misspelt_level(part: &str) -> bool {
+    !part.is_empty()
+        && part.chars().all(|c| c.is_ascii_alphabetic())
+        && !part.starts_with("forebay")
+        && part.parse::<LevelFilter>().is_err()
 }
 
 fn install<W>(
@@ -180,6 +193,10 @@ mod tests {
     fn filter_accepts_levels_and_targets_and_names_an_invalid_one() {
         for text in [None, Some("debug"), Some("forebay_store=debug,warn"), Some("off")] {
             assert!(parse_filter(text, LevelFilter::WARN).is_ok(), "{text:?}");
+        }
+        for misspelt in ["debgu", "forebay_store=debug,wran"] {
+            let error = parse_filter(Some(misspelt), LevelFilter::WARN).unwrap_err();
+            assert!(error.to_string().contains("there is no level"), "{error}");
         }
         let error = parse_filter(Some("forebay_store=loud"), LevelFilter::WARN).unwrap_err();
         assert!(

@@ -35,4 +35,9 @@ fn quotas_are_shown_with_the_usage_and_limit_persistent_instances() {
     assert_eq!(&cells[1..], ["physics", "1", "64.0", "MiB", "100", "MiB"], "{usage}");
     let invalid = dir.run("admin quota --pool pool --user 1 --group 1 1GiB");
     assert_eq!(invalid.code, Some(2), "{}", invalid.stderr);
+    let invalid = dir.run("admin quota --pool pool --user nosuch 1GiB");
+    let expected = "error: there is no user `nosuch` on this host\n";
+    assert_eq!((invalid.code, invalid.stderr.as_str()), (Some(2), expected));
+    let help = dir.expect_success("admin evict --help").stdout;
+    assert!(help.contains("(\"Cannot send after transport endpoint shutdown\")"), "{help}");
 }

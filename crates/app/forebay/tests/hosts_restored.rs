@@ -84,6 +84,8 @@ fn restored_controller_removes_nothing(site: &mut Site) {
     expect_failure(&refused, "forebay accept-restored");
     expect_failure(&site.forebay(0, USER, &["accept-restored"]), "accept-restored");
     expect_success(&site.forebay(0, ROOT, &["accept-restored"]));
+    let again = site.forebay(0, ROOT, &["accept-restored"]);
+    assert_eq!(again.status.code(), Some(1), "there is nothing to accept: no fault of the input");
     wait_until("what the lost state knew is listed", || {
         let nodes = site.status()?["nodes"].clone();
         nodes.as_array()?.iter().all(|node| node["unknown"] == 1).then_some(())

@@ -86,6 +86,9 @@ fn list_is_complete(site: &Site) {
     let of_user = sessions(site, &["--user", &USER.0.to_string(), "--instance", "job1"]);
     assert!(of_user.len() >= of_host.len(), "{of_user:?}");
     assert!(sessions(site, &["--user", &OTHER.0.to_string()]).is_empty());
+    let unknown = site.forebay(0, ROOT, &["admin", "evict", "--user", "nosuch"]);
+    let reason = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert_eq!(reason, "error: there is no user `nosuch` on this host\n");
     let table = expect_success(&site.forebay(0, ROOT, &["admin", "sessions"]));
     assert!(table.starts_with("session"), "{table}");
 }

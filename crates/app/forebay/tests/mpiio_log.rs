@@ -167,7 +167,7 @@ fn replay_reports_writes_and_ranks_without_a_log() {
     assert_eq!(code, Some(0));
     let target = target.display();
     let expected = format!(
-        "{target}: 4 writes of 1 logs, 3.91 KiB in 4 writes\n\
+        "{target}: 4 writes of 1 log, 3.91 KiB in 4 writes\n\
          {target}: no log of ranks 1 here; look in other nodes' directories\n"
     );
     assert_eq!(text, expected);
@@ -197,6 +197,14 @@ fn damaged_log_is_replayed_only_on_request_and_kept() {
 }
 
 #[test]
+fn directory_that_is_not_there_is_invalid_input() {
+    let home = tempfile::tempdir().unwrap();
+    for command in ["list", "check", "variables", "replay", "discard"] {
+        assert_eq!(forebay_log(home.path(), &[command, "nowhere"]).0, Some(2), "{command}");
+    }
+}
+
+#[test]
 fn only_the_logs_of_the_named_file_are_replayed_or_discarded() {
     let (home, logs, target) = directories();
     let other = home.path().join("other");
@@ -205,9 +213,9 @@ fn only_the_logs_of_the_named_file_are_replayed_or_discarded() {
     let (code, _) =
         forebay_log(home.path(), &["replay", "logs", "--file", target.to_str().unwrap()]);
     assert!(code == Some(0) && target.exists() && !other.exists());
-    let (_, text) =
+    let (code, text) =
         forebay_log(home.path(), &["discard", "logs", "--file", target.to_str().unwrap()]);
-    assert_eq!(text, "no logs\n");
+    assert!(code == Some(1) && text.contains("1 log of other files stay"), "{text}");
     let (_, text) =
         forebay_log(home.path(), &["discard", "logs", "--file", other.to_str().unwrap()]);
     assert!(text.contains("discarded 4 writes") && !other.exists(), "{text}");
@@ -250,7 +258,7 @@ fn variables_of_a_netcdf_file_are_listed_from_its_log() {
 fn missing_directory_is_named() {
     let (home, ..) = directories();
     let (code, text) = forebay_log(home.path(), &["list", "nowhere"]);
-    assert!(code == Some(1) && text.contains("cannot read nowhere"), "{text}");
+    assert!(code == Some(2) && text.contains("nowhere: No such file"), "{text}");
     let (code, text) = forebay_log(home.path(), &["replay", "logs", "--stripe", "0B"]);
     assert!(code == Some(2) && text.contains("at least 1 byte"), "{text}");
 }

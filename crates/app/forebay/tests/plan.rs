@@ -116,10 +116,10 @@ fn notes_say_how_far_published_rows_of_the_kinds_were_missed() {
     let line = "plan --machine shaheen2 --nodes 2 --ppn 4 -- -w -t 47008 -b 47008 -s 100";
     let text = dir.run(line).stdout;
     for note in [
-        "note: published rows of this kind (write, shared file, transfers below 64 KiB, burst buffer): 0 of 2 hold, \
-         errors -38% to +303%; 1 row more to which a number was fitted\n",
+        "note: published rows of this kind (write, shared file, transfers below 64 KiB, burst buffer): 0 of 2 within \
+         the measured range or the accepted difference, errors -38% to +303%; 1 row more to which a number was fitted\n",
         "note: published rows of this kind (write, shared file, transfers below 64 KiB, parallel file system): 0 of 1 \
-         hold, errors +88% to +88%\n",
+         within the measured range or the accepted difference, error +88%\n",
     ] {
         assert_eq!(text.matches(note).count(), 1, "{text}");
     }
@@ -155,4 +155,40 @@ fn invalid_input_is_refused_with_the_reason() {
         let error = dir.expect_invalid_input(&format!("plan {options}"));
         assert!(error.contains(word), "{options}: {error}");
     }
+}
+
+#[test]
+fn batch_options_that_cannot_be_read_are_errors_unless_options_replace_them() {
+    let dir = WorkDir::new();
+    let line = "plan job.sh --machine toy --json -";
+    let test = "-- -F -w -t 1m -b 4m";
+    for (option, replaced) in
+        [("-N abc", "--nodes 2"), ("--time=soon", "--run-time 1h"), ("-n 0", "--nodes 2 --ppn 1")]
+    {
+        dir.write("job.sh", &format!("#!/bin/sh\n#SBATCH {option}\n./solve\n"));
+        let error = dir.expect_invalid_input(&format!("{line} {test}"));
+        let text = option.replace('=', " ");
+        assert!(error.contains(&format!("job.sh: line 2: `{text}`")), "{error}");
+        dir.expect_success(&format!("{line} {replaced} {test}"));
+    }
+    dir.write("job.sh", "#!/bin/sh\n./solve\n");
+    let output = dir.expect_success(&format!("{line} {test}"));
+    assert!(output.stderr.contains("1 is assumed: add --nodes"), "{}", output.stderr);
+    let output = dir.expect_success(&format!("{line} --nodes 1 {test}"));
+    assert_eq!(output.stderr, "");
+}
+
+#[test]
+fn buffer_holds_what_is_staged_out() {
+    let dir = WorkDir::new();
+    let line = "plan --machine toy --nodes 4 --stage-out 40GiB --json - -- -F -w -t 1m -b 1g";
+    assert_eq!(dir.json(line)["needed_bytes"], 40 * (1u64 << 30));
+}
+
+#[test]
+fn file_that_cannot_be_written_is_noticed_before_the_work() {
+    let dir = WorkDir::new();
+    let error =
+        dir.expect_invalid_input("plan --machine toy --json no/x.json -- -F -w -t 1m -b 1g");
+    assert!(error.contains("--json no/x.json"), "{error}");
 }

@@ -42,6 +42,28 @@ fn seeds_give_intervals_and_sweeps_a_row_for_each_value() {
 }
 
 #[test]
+fn options_of_a_job_that_is_not_there_are_refused() {
+    let dir = WorkDir::new();
+    let line = "sim collective barrier --machine toy --nodes 2 --iterations 1 --no-out";
+    for (option, needed) in [
+        ("--load 0.5", "--traffic-nodes"),
+        ("--pattern uniform", "--traffic-nodes"),
+        ("--ior-ppn 2", "--ior-nodes"),
+        ("--background-placement contiguous", "--traffic-nodes"),
+        ("--ior-nodes 2 --load 0.5 -- -w -t 1m -b 1m", "cannot be used with"),
+    ] {
+        let error = dir.expect_invalid_input(&format!("{line} {option}"));
+        assert!(error.contains(needed), "{option}: {error}");
+    }
+    let error = dir.expect_invalid_input(&format!("{line} --traffic-nodes 4 --messages 3"));
+    assert!(error.contains("lasts as long as the other job"), "{error}");
+    let output = dir.expect_success(&format!("{line} --traffic-nodes 4 --load 0.5"));
+    assert!(output.stdout.contains("on 2 nodes with 1 process each"), "{}", output.stdout);
+    let error = dir.expect_invalid_input(&line.replace("--iterations 1", "--iterations 0"));
+    assert!(error.contains("0 measured iterations and 10 of the warm-up"), "{error}");
+}
+
+#[test]
 fn run_directory_contains_all_files() {
     let dir = WorkDir::new();
     let output = dir.expect_success(
@@ -98,7 +120,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("allreduce --machine toy --nodes 4 --algorithm bruck", "ring"),
         ("allgather --machine toy --nodes 6 --algorithm recursive-doubling", "bruck or ring"),
         ("allreduce --machine toy --nodes 4 --size 0B", "above zero"),
-        ("allreduce --machine toy --nodes 4 --iterations 0", "from 1 to"),
+        ("allreduce --machine toy --nodes 4 --iterations 0", "at least 1 is measured"),
         ("allreduce --machine toy --nodes 4 --start soon", "soon"),
         ("allreduce --machine toy --nodes 40 --traffic-nodes 40", "sum of both jobs"),
         (

@@ -8,7 +8,7 @@ fn interference_reports_each_job_alone_and_together() {
     let dir = WorkDir::new();
     let run = dir.json(
         "sim interference --machine toy --nodes 4 --traffic-nodes 40 --pattern uniform --load 0.6 \
-         --message 16KiB --messages 200 --placement contiguous --traffic-placement random-nodes \
+         --message 16KiB --placement contiguous --traffic-placement random-nodes \
          --no-out --json - -- -a POSIX -F -w -t 512k -b 2m",
     );
     assert_eq!(run["kind"], "sim interference");
@@ -30,7 +30,7 @@ fn interference_reports_each_job_alone_and_together() {
 fn run_directory_contains_all_files() {
     let dir = WorkDir::new();
     let output = dir.expect_success(
-        "sim interference --machine toy --nodes 2 --traffic-nodes 8 --messages 20 --out here \
+        "sim interference --machine toy --nodes 2 --traffic-nodes 8 --out here \
          -- -F -w -t 512k -b 1m",
     );
     assert!(output.stdout.contains("together / alone"), "{}", output.stdout);
@@ -77,4 +77,14 @@ fn interference_with_flows_has_rates_and_loads_of_both_jobs() {
     assert!((0.3..1.0).contains(&ratio), "{ratio}");
     let load = |which: &str| run[which]["accepted_load"].as_f64().unwrap();
     assert!(load("traffic_together") < load("traffic_alone"));
+}
+
+#[test]
+fn number_of_messages_is_refused_since_the_traffic_lasts_as_long_as_ior() {
+    let dir = WorkDir::new();
+    let error = dir.expect_invalid_input(
+        "sim interference --machine toy --nodes 2 --traffic-nodes 4 --messages 4 --no-out \
+         -- -F -w -t 1m -b 1m",
+    );
+    assert!(error.contains("lasts as long as the other job"), "{error}");
 }

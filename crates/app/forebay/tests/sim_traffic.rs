@@ -293,3 +293,17 @@ fn automatic_fidelity_is_named() {
     let run: Value = serde_json::from_str(&dir.read("run.json")).unwrap();
     assert_eq!(run["fidelity"], "flow");
 }
+
+#[test]
+fn saturation_with_several_seeds_says_whose_each_load_is() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "sim traffic --machine toy --load saturation --messages 20 --seeds 2 --seed 5 --no-out --quiet",
+    );
+    let line = |name: &str| {
+        let line = output.stdout.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{}", output.stdout)).to_owned()
+    };
+    assert!(line("saturation").contains(" with seed 5 ("), "{}", output.stdout);
+    assert!(line("accepted load").contains(", mean of the seeds ("), "{}", output.stdout);
+}

@@ -184,3 +184,18 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     assert!(text.contains("a\\u{1b}[31mred"), "{text:?}");
     assert!(!text.contains('\u{1b}'), "{text:?}");
 }
+
+#[test]
+fn size_of_a_pool_is_refused_where_none_is_created() {
+    let home = Home::new();
+    for arguments in [
+        &["status", "--pool-size", "1GiB"][..],
+        &["recover", "--pool-size", "1GiB"],
+        &["drain", "--pool-size", "1GiB", "node"],
+        &["admin", "usage", "--pool-size", "1GiB"],
+    ] {
+        let output = home.forebay(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--pool-size"), "{arguments:?}");
+    }
+}

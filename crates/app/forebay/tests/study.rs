@@ -30,7 +30,7 @@ fn study_compares_measures_with_the_case_without_one() {
     assert_eq!(names, ["none", "one storage node"]);
     let alone = dir.json(
         "sim interference --machine toy --nodes 4 --traffic-nodes 40 --pattern uniform --load 0.3 \
-         --message 16KiB --messages 100 --no-out --json - -- -a POSIX -F -w -t 512k -b 2m",
+         --message 16KiB --no-out --json - -- -a POSIX -F -w -t 512k -b 2m",
     );
     let jobs = &measures[0]["together"][0]["jobs"];
     let slowdown = |job: usize| number(&jobs[job]["slowdown"]["mean"]);

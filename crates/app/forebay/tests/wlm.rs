@@ -3,6 +3,7 @@
 //! Needs root: it creates network namespaces and acts as several users.
 
 use crate::cluster;
+use crate::forebay::WorkDir;
 use std::fs;
 use std::path::Path;
 
@@ -125,4 +126,63 @@ fn a_check_names_the_variables_of_persistent_instances_by_their_access_modes() {
     assert_eq!(report["result"]["variables"], json!(["DW_PERSISTENT_PRIVATE_shared"]));
     let warnings = report["result"]["warnings"].to_string();
     assert!(warnings.contains("no persistent instance `absent`"), "{warnings}");
+}
+
+/// Without a pool, `check` reads the script as `run` does.
+#[test]
+fn a_check_replaces_symbols_and_names_what_it_cannot_use() {
+    let dir = WorkDir::new();
+    let example = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../examples/checkpoint.sh"
+    ));
+    dir.write("job.sh", &example.unwrap());
+    let output = dir.expect_success("check job.sh");
+    let input = format!("{}/input", dir.path().canonicalize().unwrap().display());
+    assert!(output.stdout.contains(&input), "{}", output.stdout);
+    let error = dir.expect_invalid_input("check --pool . job.sh");
+    assert!(error.contains("--pool .: not a file"), "{error}");
+    let error = dir.expect_invalid_input("check nofile");
+    assert_eq!(error.matches("nofile").count(), 1, "{error}");
+}
+
+#[test]
+fn a_call_that_is_no_text_is_invalid() {
+    let dir = WorkDir::new();
+    fs::write(dir.path().join("call"), b"{\"version\": 1, \xff}").unwrap();
+    let mut command = dir.command("wlm");
+    command.stdin(fs::File::open(dir.path().join("call")).unwrap());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("UTF-8"));
+}
+
+/// The pool fills the nodes evenly, so one with more data gets its measurement's instance last.
+#[test]
+fn each_node_is_measured_however_full_it_is() {
+    let site = Site::new();
+    let results = site.make_results_directory();
+    for node in ["n2", "n3"] {
+        expect_success(&site.forebay(0, ROOT, &["drain", node]));
+    }
+    for name in ["a", "b", "c", "d"] {
+        let create = ["create-persistent", name, "--capacity", "1MiB"];
+        expect_success(&site.forebay(0, USER, &create));
+    }
+    for node in ["n2", "n3"] {
+        expect_success(&site.forebay(0, ROOT, &["undrain", node]));
+    }
+    let rates = results.join("rates.toml");
+    let [directory, out] = [&results, &rates].map(|path| path.to_str().unwrap());
+    let measure = ["measure", "--directory", directory, "--out"];
+    let with = |more: &[&str]| site.forebay(0, USER, &[&measure[..], more].concat());
+    let output = with(&[out]);
+    expect_success(&output);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("3 storage nodes measured") && !said.contains("not measured"), "{said}");
+    let left = site.status().unwrap()["instances"].as_array().unwrap().len();
+    assert_eq!(left, 4, "the instances of the measurement are removed");
+    for wrong in [&[out, "--size", "4TiB"][..], &["/nowhere/rates.toml"]] {
+        assert_eq!(with(wrong).status.code(), Some(2), "{wrong:?}");
+    }
 }

@@ -76,7 +76,13 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
         assert!(fs::write(point.0.join("file"), "other").is_err());
         run("umount", &[at]);
         // The process of the first mount may still be ending.
-        succeed(&helper(&[&source, at, "-o", "noexec,allow_dev,x-test"]));
+        let again = helper(&[&source, at, "-o", "noexec,allow_dev,x-test,size=2GiB"]);
+        succeed(&again);
+        let warning = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert!(
+            warning.contains("keeps its size") && warning.contains("`size=` of 2 GiB"),
+            "{warning}"
+        );
         assert_eq!(fs::read_to_string(point.0.join("file")).unwrap(), "text");
         let options = point.options();
         assert!(options.contains("noexec") && !options.contains("nodev"), "{options}");
@@ -140,6 +146,9 @@ fn wrong_usage_exits_with_1_and_failed_mounts_with_32() {
     assert!(reason(&["/nowhere", at], 32).contains("/nowhere"));
     assert!(reason(&["name", at, "-o", "pool=/nowhere.toml"], 32).contains("/nowhere.toml"));
     assert!(reason(&["/nowhere", at, "-o", "sise=1G"], 1).contains("`sise=1G`"));
+    assert!(reason(&["/nowhere", at, "-o", "pool=/nowhere.toml"], 1).contains("`pool=`"));
+    let too_large = reason(&[at, at, "-o", "size=9999TiB"], 32);
+    assert!(too_large.contains("`size=` of 9999 TiB is more than"), "{too_large}");
     assert!(reason(&["/nowhere"], 1).contains("DIRECTORY"));
     succeed(&helper(&["/nowhere", at, "-f"]));
 }

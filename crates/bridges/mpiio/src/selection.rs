@@ -45,7 +45,7 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
     if !is_selected(path, hints) {
         return None;
     }
-    let Some(directory) = value(hints, "forebay_log_dir", "FOREBAY_LOG_DIR") else {
+    let Some((directory, name)) = value(hints, "forebay_log_dir", "FOREBAY_LOG_DIR") else {
         eprintln!(
             "forebay: {} is selected for logging, but neither FOREBAY_LOG_DIR nor the hint \
              forebay_log_dir names a directory; its writes are not logged",
@@ -53,10 +53,18 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
         );
         return None;
     };
+    let directory = PathBuf::from(directory);
+    if directory.metadata().is_ok_and(|about| !about.is_dir()) {
+        eprintln!(
+            "forebay: {name} is '{}', which is not a directory; the writes of {} are not logged",
+            directory.display(),
+            path.display()
+        );
+        return None;
+    }
     let flush = flush(hints);
     // Applied after the close, a log hides the time of large writes, too.
     let direct = if flush == Flush::Close { forebay_mpiio_log::PAST_LOG } else { u64::MAX };
-    let directory = PathBuf::from(directory);
     Some(Settings {
         per_node: is_per_node(hints, &directory, flush),
         directory,
@@ -69,12 +77,12 @@ pub fn select(path: &Path, hints: Handle) -> Option<Settings> {
     })
 }
 
-/// A hint, or else a variable of the environment.
-fn value(hints: Handle, hint: &str, variable: &str) -> Option<OsString> {
+/// The value and the name of a hint, or else of a variable of the environment.
+fn value<'a>(hints: Handle, hint: &'a str, variable: &'a str) -> Option<(OsString, &'a str)> {
     info::get(hints, hint)
-        .map(OsString::from)
-        .or_else(|| std::env::var_os(variable))
-        .filter(|value| !value.is_empty())
+        .map(|value| (OsString::from(value), hint))
+        .or_else(|| Some((std::env::var_os(variable)?, variable)))
+        .filter(|(value, _)| !value.is_empty())
 }
 
 /// The hint decides, then the environment, then the policy of the nearest directory.
@@ -141,7 +149,7 @@ fn policy(path: &Path) -> Option<bool> {
 }
 
 fn flush(hints: Handle) -> Flush {
-    let Some(text) = value(hints, "forebay_log_flush", "FOREBAY_LOG_FLUSH") else {
+    let Some((text, name)) = value(hints, "forebay_log_flush", "FOREBAY_LOG_FLUSH") else {
         return Flush::Close;
     };
     match text.as_bytes() {
@@ -150,7 +158,7 @@ fn flush(hints: Handle) -> Flush {
         b"stage-out" => Flush::StageOut,
         _ => {
             eprintln!(
-                "forebay: forebay_log_flush is '{}'; expected close, background or stage-out; \
+                "forebay: {name} is '{}'; expected close, background or stage-out; \
                  the log is applied at close",
                 text.display()
             );
@@ -161,7 +169,7 @@ fn flush(hints: Handle) -> Flush {
 
 /// Whether the processes of a node share a log. Threads that apply logs need one for each process.
 fn is_per_node(hints: Handle, directory: &Path, flush: Flush) -> bool {
-    let Some(text) = value(hints, "forebay_log_mapping", "FOREBAY_LOG_MAPPING") else {
+    let Some((text, name)) = value(hints, "forebay_log_mapping", "FOREBAY_LOG_MAPPING") else {
         return false;
     };
     let wanted = match text.as_bytes() {
@@ -170,7 +178,7 @@ fn is_per_node(hints: Handle, directory: &Path, flush: Flush) -> bool {
         b"auto" => is_shared(directory),
         _ => {
             eprintln!(
-                "forebay: forebay_log_mapping is '{}'; expected process, node or auto; each process \
+                "forebay: {name} is '{}'; expected process, node or auto; each process \
                  has a log",
                 text.display()
             );
@@ -191,10 +199,10 @@ fn is_shared(directory: &Path) -> bool {
 
 /// A number of bytes.
 fn bytes(hints: Handle, hint: &str, variable: &str) -> Option<u64> {
-    let text = value(hints, hint, variable)?;
+    let (text, name) = value(hints, hint, variable)?;
     let number = text.to_str().and_then(|text| text.trim().parse().ok());
     if number.is_none() {
-        eprintln!("forebay: {hint} is '{}'; expected a number of bytes, ignored", text.display());
+        eprintln!("forebay: {name} is '{}'; expected a number of bytes, ignored", text.display());
     }
     number
 }

@@ -1,7 +1,7 @@
 //! Carrying out calls on a pool.
 
 use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_control::controller::{ControlStatus, InstanceSpec, PlannedAllocation, Request};
@@ -36,7 +36,10 @@ impl Bridge {
     /// The call is refused or fails. It may be made again.
     pub fn perform(&self, call: Call) -> Result<Reply, WlmError> {
         match call {
-            Call::Validate { script } => Ok(Reply::Script(Box::new(self.validate(&script)?))),
+            Call::Validate { script } => {
+                let report = self.validate(&Requested::read(&script)?)?;
+                Ok(Reply::Script(Box::new(report)))
+            }
             Call::Show {} => Ok(Reply::Pool(Box::new(self.status()?))),
             Call::Setup { job, user, group, script, pool, account, caller } => {
                 let mut setup = Requested::read(&script)?.setup;
@@ -107,9 +110,9 @@ impl Bridge {
     /// The requests of a script, with the allocations that it would get.
     ///
     /// # Errors
-    /// The script is not valid, or requests more than the pool has.
-    pub fn validate(&self, script: &Path) -> Result<ScriptReport, WlmError> {
-        let mut report = report_script(&Requested::read(script)?);
+    /// The script requests more than the pool has.
+    pub fn validate(&self, requested: &Requested) -> Result<ScriptReport, WlmError> {
+        let mut report = report_script(requested);
         for instance in report.instance.iter_mut().chain(&mut report.creates) {
             instance.allocation = self.plan(instance)?;
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_control::controller::{
     ControlStatus, InstanceSpec, PlannedAllocation, Setup, mount_variable,
 };
-use forebay_job::{RunError, read_directives, script_warnings, setup_of};
+use forebay_job::{RunError, read_directives, read_script, script_warnings, setup_of};
 use forebay_job_script::{
     AccessMode, BufferPath, Capacity, InstanceType, JobScript, Stage, StageKind, StagePath,
 };
@@ -85,10 +85,24 @@ impl Requested {
     /// The script cannot be read, is not valid, or requests something that is not supported.
     /// Messages do not name the file: it is a copy of the batch system's, unknown to the user.
     pub fn read(script: &Path) -> Result<Requested, WlmError> {
-        let directives = read_directives(script, None).map_err(|error| {
+        Requested::of(read_directives(script, None))
+    }
+
+    /// Reads a script that is not submitted yet, with the `%` symbols replaced as in a job that is submitted
+    /// here; `job` stands for its id.
+    ///
+    /// # Errors
+    /// As [`read`](Requested::read).
+    pub fn read_before_submission(script: &Path, job: &str) -> Result<Requested, WlmError> {
+        Requested::of(read_script(script, job))
+    }
+
+    fn of(directives: Result<JobScript, RunError>) -> Result<Requested, WlmError> {
+        let directives = directives.map_err(|error| {
             let message = match error {
                 RunError::Script(_, errors) => errors.to_string(),
                 RunError::Unsupported(_, reason) => reason,
+                RunError::Unreadable(_, error) => format!("the script cannot be read: {error}"),
                 other => other.to_string(),
             };
             WlmError::new(ErrorKind::Invalid, message)

@@ -67,8 +67,9 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
             _ => format!(" ({per_rank} when the client's cache has joined them)"),
         };
         warnings.push(format!(
-            "{transfers} transfers a process in the {access} phase{joined}, of which the first and the \
+            "{} a process in the {access} phase{joined}, of which the first and the \
              last are not typical: at least {} give a rate that does not depend on their number",
+            counted(transfers, "transfer"),
             MIN_TRANSFERS * job.calls_joined,
         ));
     }

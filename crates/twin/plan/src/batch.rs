@@ -1,7 +1,7 @@
 //! Options of a batch script: the lines `#SBATCH`.
 
-/// The size and time of a job in its batch script. Options that it does not have, and forms that
-/// do not determine a number, are `None`.
+/// The size and time of a job in its batch script. Options that it does not have are `None`, and so are
+/// times that are no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchOptions {
     /// `--nodes`: compute nodes; of a range, its end.
@@ -14,16 +14,39 @@ pub struct BatchOptions {
     pub time: Option<f64>,
 }
 
+/// An option of a batch script whose value cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableOption {
+    /// Its line.
+    pub line: u32,
+    /// The option and its value.
+    pub text: String,
+    /// What it would determine.
+    pub kind: OptionKind,
+}
+
+/// What an option of a batch script determines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// The number of nodes.
+    Nodes,
+    /// The number of processes.
+    Tasks,
+    /// The time limit.
+    Time,
+}
+
 impl BatchOptions {
-    /// Reads the lines `#SBATCH` at the head of a script. As in Slurm, they end at the first command, and
-    /// the first of several equal options counts.
-    pub fn parse(script: &str) -> BatchOptions {
+    /// Reads the lines `#SBATCH` at the head of a script, and returns what could not be read with it. As in
+    /// Slurm, they end at the first command, and the first of several equal options counts.
+    pub fn parse(script: &str) -> (BatchOptions, Vec<UnreadableOption>) {
         let mut options = BatchOptions::default();
-        let head = script.lines().take_while(|line| {
+        let mut unreadable = Vec::new();
+        let head = script.lines().zip(1..).take_while(|(line, _)| {
             let line = line.trim_start();
             line.is_empty() || line.starts_with('#')
         });
-        for line in head {
+        for (line, number) in head {
             let Some(rest) = line.strip_prefix("#SBATCH") else { continue };
             let mut words = rest.split_whitespace().peekable();
             while let Some(word) = words.next() {
@@ -32,25 +55,39 @@ impl BatchOptions {
                 }
                 let (name, value) = split(word);
                 let next = if value.is_none() { words.peek().copied() } else { None };
-                options.read(name, value.or(next).unwrap_or_default());
+                let value = value.or(next).unwrap_or_default();
+                if let Some(kind) = options.read(name, value) {
+                    let text = format!("{name} {value}").trim_end().to_owned();
+                    unreadable.push(UnreadableOption { line: number, text, kind });
+                }
             }
         }
-        options
+        (options, unreadable)
     }
 
-    fn read(&mut self, name: &str, value: &str) {
-        let count = || value.parse::<u32>().ok().filter(|count| *count > 0);
-        match name {
+    /// Reads an option; its kind if its value cannot be read.
+    fn read(&mut self, name: &str, value: &str) -> Option<OptionKind> {
+        let set = |field: &mut Option<u32>, value: Option<u32>| {
+            *field = field.or(value);
+            value.is_some()
+        };
+        let (kind, is_read) = match name {
             "--nodes" | "-N" => {
-                let last = value.rsplit('-').next().unwrap_or_default();
-                let last = last.parse().ok().filter(|count| *count > 0);
-                self.nodes = self.nodes.or(last);
+                let ends = value.splitn(2, '-').map(count).collect::<Option<Vec<u32>>>();
+                let last = ends.and_then(|ends| ends.last().copied());
+                (OptionKind::Nodes, set(&mut self.nodes, last))
             }
-            "--ntasks-per-node" => self.tasks_per_node = self.tasks_per_node.or_else(count),
-            "--ntasks" | "-n" => self.tasks = self.tasks.or_else(count),
-            "--time" | "-t" => self.time = self.time.or_else(|| slurm_time(value)),
-            _ => {}
-        }
+            "--ntasks-per-node" => (OptionKind::Tasks, set(&mut self.tasks_per_node, count(value))),
+            "--ntasks" | "-n" => (OptionKind::Tasks, set(&mut self.tasks, count(value))),
+            "--time" | "-t" if has_no_limit(value) => return None,
+            "--time" | "-t" => {
+                let time = slurm_time(value);
+                self.time = self.time.or(time);
+                (OptionKind::Time, time.is_some())
+            }
+            _ => return None,
+        };
+        (!is_read).then_some(kind)
     }
 
     /// Processes per node on `nodes` nodes.
@@ -71,6 +108,22 @@ fn split(word: &str) -> (&str, Option<&str>) {
         Some((at, _)) if word.starts_with('-') => (&word[..at], Some(&word[at..])),
         _ => (word, None),
     }
+}
+
+/// A number above 0, of which Slurm counts `k` as 1024 and `m` as 1024².
+fn count(text: &str) -> Option<u32> {
+    let (digits, factor) = match text.char_indices().next_back() {
+        Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
+        Some((end, 'm' | 'M')) => (&text[..end], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<u32>().ok()?.checked_mul(factor).filter(|count| *count > 0)
+}
+
+/// Whether Slurm takes a time as none.
+fn has_no_limit(text: &str) -> bool {
+    let words = ["0", "-1", "infinite", "unlimited"];
+    words.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// Seconds of Slurm's `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
@@ -124,7 +177,8 @@ mod tests {
     fn options_before_the_first_command_are_read() {
         let script = "#!/bin/sh\n#SBATCH -N 64 --time=1-02:30:00 # comment --ntasks=3\n\
                       #SBATCH --ntasks-per-node=32\n#DW jobdw capacity=1GiB\n\necho\n#SBATCH -n 5\n";
-        let options = BatchOptions::parse(script);
+        let (options, unreadable) = BatchOptions::parse(script);
+        assert_eq!(unreadable, []);
         assert_eq!(options.nodes, Some(64));
         assert_eq!(options.tasks_per_node, Some(32));
         assert_eq!(options.tasks, None);
@@ -134,10 +188,20 @@ mod tests {
 
     #[test]
     fn tasks_are_divided_over_the_nodes_and_ranges_end_at_their_last_number() {
-        let options = BatchOptions::parse("#SBATCH --nodes=2-4\n#SBATCH -n10 -t 90\n");
+        let (options, _) = BatchOptions::parse("#SBATCH --nodes=2-4\n#SBATCH -n10 -t 90\n");
         assert_eq!((options.nodes, options.time), (Some(4), Some(5400.0)));
         assert_eq!(options.per_node(4), Some(3));
-        assert_eq!(BatchOptions::parse("#SBATCH -N 0 -t x --ntasks"), BatchOptions::default());
+        let (options, _) = BatchOptions::parse("#SBATCH -N 1k -t UNLIMITED");
+        assert_eq!((options.nodes, options.time), (Some(1024), None));
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_are_returned_with_their_lines() {
+        let script = "#!/bin/sh\n#SBATCH -N 0 -t x\n#SBATCH --nodes=2-x\n#SBATCH --ntasks\n";
+        let (options, unreadable) = BatchOptions::parse(script);
+        assert_eq!(options, BatchOptions::default());
+        let found: Vec<_> = unreadable.iter().map(|one| (one.line, one.text.as_str())).collect();
+        assert_eq!(found, [(2, "-N 0"), (2, "-t x"), (3, "--nodes 2-x"), (4, "--ntasks")]);
     }
 
     #[test]

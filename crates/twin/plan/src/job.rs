@@ -49,13 +49,15 @@ impl Job {
         Ok(self.pattern()?.total_bytes())
     }
 
-    /// Bytes that an instance has to hold.
+    /// Bytes that an instance has to hold: the files with what is staged in, or what is staged out if that
+    /// is more.
     ///
     /// # Errors
     /// The test does not fit the processes, or the files are too large for any machine.
     pub fn needed_bytes(&self) -> Result<u64, PlanError> {
         let all = u128::from(self.set_bytes()?) * u128::from(self.sets.max(1))
             + u128::from(self.stage_in.0);
+        let all = all.max(u128::from(self.staged_out_bytes()?));
         u64::try_from(all)
             .ok()
             .filter(|all| *all <= 1 << 60)

@@ -20,7 +20,7 @@ mod sweep;
 mod system;
 
 pub use advice::{Plan, Recommendation, plan};
-pub use batch::{BatchOptions, parse_duration};
+pub use batch::{BatchOptions, OptionKind, UnreadableOption, parse_duration};
 pub use configuration::{Configuration, StageTime};
 pub use error::PlanError;
 pub use job::{Job, checkpoint_arguments};

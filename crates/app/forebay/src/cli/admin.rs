@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use forebay_console::table::{Column, Table};
-use forebay_control::controller::{Cause, Failure, QuotaSubject, Request, UsageStatus};
+use forebay_control::controller::{QuotaSubject, Request, UsageStatus};
 use forebay_job::{PoolHandle, RunError, group_id, request_once};
 use forebay_units::{Bytes, human};
 
@@ -36,7 +36,7 @@ pub enum AdminCommand {
     /// End sessions of clients (administrators only)
     ///
     /// Their connections are closed, their open files and locks are released, and their later
-    /// requests fail with ESHUTDOWN (\"Cannot send after transport endpoint shutdown\"). An evicted
+    /// requests fail with ESHUTDOWN ("Cannot send after transport endpoint shutdown"). An evicted
     /// mount stays so until it is mounted again. At least one option selects the sessions; those that
     /// match all options are evicted.
     Evict(EvictArguments),
@@ -114,8 +114,7 @@ pub(super) fn user_id(text: &str) -> Result<u32, RunError> {
     match nix::unistd::User::from_name(text) {
         Ok(Some(user)) => Ok(user.uid.as_raw()),
         Ok(None) | Err(_) => {
-            let reason = format!("there is no user `{text}` on this host");
-            Err(RunError::Step("quota", Failure::new(Cause::Invalid, reason)))
+            Err(RunError::Usage(format!("there is no user `{text}` on this host")))
         }
     }
 }

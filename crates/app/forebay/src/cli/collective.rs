@@ -3,7 +3,8 @@
 use super::ior::FidelityArg;
 use super::observe::delays_text;
 use super::options::{
-    SimArgs, announce_choice, check_burst_buffers, check_nodes, placement, size, study_failure,
+    SimArgs, announce_choice, check_burst_buffers, check_nodes, counted_processes, placement, size,
+    study_failure,
 };
 use super::output::{Files, OutputArgs};
 use super::replicates::{replicate, replication, with_interval};
@@ -12,7 +13,7 @@ use super::traffic::TrafficOptions;
 use crate::figures;
 use crate::plot::palette::PAPER;
 use crate::{csv_files, report};
-use clap::Args;
+use clap::{Arg, Args};
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::results::{CollectiveRun, CollectiveTimes};
@@ -24,6 +25,13 @@ use forebay_workload::collective::{Algorithm, CollectiveSpec, Operation};
 use forebay_workload::placement::Placement;
 
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("pattern", of_traffic),
+    mut_arg("message", of_traffic),
+    mut_arg("load", of_traffic),
+    mut_arg("messages", of_traffic),
+    mut_arg("rate_limit", of_traffic)
+)]
 #[command(after_help = "Examples:\n  \
         forebay sim collective allreduce --machine theta --nodes 128 --ppn 64 --size 8B\n  \
         forebay sim collective alltoall --machine theta --nodes 64 --size 4KiB --algorithm bruck\n  \
@@ -64,19 +72,19 @@ pub(super) struct CollectiveArgs {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     start: Time,
     /// Nodes of a traffic job beside it, which lasts as long
-    #[arg(long, value_name = "N", conflicts_with = "ior_nodes", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", group = "other_job", value_parser = clap::value_parser!(u32).range(1..))]
     traffic_nodes: Option<u32>,
     /// Nodes of an IOR job beside it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", group = "other_job", value_parser = clap::value_parser!(u32).range(1..))]
     ior_nodes: Option<u32>,
     /// Processes per node of the IOR job
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "ior_nodes", value_parser = clap::value_parser!(u32).range(1..=65536))]
     ior_ppn: u32,
     /// Burst-buffer nodes of IOR's instance [default: all]
     #[arg(long, value_name = "N", requires = "ior_nodes")]
     burst_buffers: Option<u32>,
     /// Placement of the other job, after that of the collective operations
-    #[arg(long, value_name = "HOW", default_value = "random-nodes", value_parser = placement)]
+    #[arg(long, value_name = "HOW", default_value = "random-nodes", requires = "other_job", value_parser = placement)]
     background_placement: Placement,
     /// Level of detail: packets, which auto chooses, too. Flows cannot represent single messages, and are an
     /// error
@@ -89,6 +97,12 @@ pub(super) struct CollectiveArgs {
     /// IOR's options, after `--`
     #[arg(last = true, value_name = "IOR OPTIONS", allow_hyphen_values = true)]
     ior: Vec<String>,
+}
+
+/// An option of the traffic beside the operations.
+fn of_traffic(option: Arg) -> Arg {
+    // What an argument requires is not checked if that is in conflict with another one.
+    option.requires("traffic_nodes").conflicts_with("ior_nodes")
 }
 
 fn operation(text: &str) -> Result<Operation, String> {
@@ -248,7 +262,7 @@ pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-collective-{}", args.sim.stem()));
     }
-    args.sim.observe.check(1, args.sim.seeds)?;
+    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
     let mut output = args.output.prepare(&format!("collective-{}", input.machine.name))?;
     let fidelity = args.fidelity.fidelity();
     let options = SimOptions { fidelity, ..args.sim.options(input.burst_buffers) };
@@ -317,10 +331,11 @@ fn comparison(run: &CollectiveRun) -> Table {
 fn table(run: &CollectiveRun) -> String {
     let per_node = run.processes / run.nodes.max(1);
     let mut text = format!(
-        "{} of {} on {} nodes with {per_node} processes each: {} among the nodes, {}, {} sent\n",
+        "{} of {} on {} with {} each: {} among the nodes, {}, {} sent\n",
         run.operation,
         bytes(run.size_bytes),
-        grouped(run.nodes.into()),
+        counted(run.nodes.into(), "node"),
+        counted_processes(per_node),
         run.algorithm,
         counted(run.rounds.into(), "round"),
         bytes(run.bytes_per_operation),

@@ -145,7 +145,7 @@ pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
     if !args.sim.sweep.is_empty() {
         return sweep::run(&args, &format!("sweep-interference-{}", args.sim.stem()));
     }
-    args.sim.observe.check(1, args.sim.seeds)?;
+    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
     let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
     let fidelity = args.fidelity.fidelity();
     let options = SimOptions { fidelity, ..args.sim.options(Some(study.burst_buffers)) };

@@ -68,7 +68,7 @@ pub(super) struct IorArgs {
     #[arg(long, value_enum, default_value_t = FidelityArg::Packet)]
     fidelity: FidelityArg,
     /// Print IOR's own output for each node count
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sweep")]
     ior_output: bool,
     #[command(flatten)]
     output: OutputArgs,
@@ -229,7 +229,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
     // Everything is checked before anything is simulated: the largest job comes last.
     let (machine, options) = args.check_tests(&tests)?;
     let burst_buffers = options.burst_buffers.unwrap_or_default();
-    args.sim.observe.check(tests.len() * args.nodes.0.len(), args.sim.seeds)?;
+    args.sim.observe.check(tests.len() * args.nodes.0.len(), args.sim.seeds, &args.output)?;
     let mut output = args.output.prepare(&format!("ior-{}", machine.name))?;
     let settings = [
         ("nodes", args.nodes.to_string()),
@@ -277,7 +277,6 @@ struct TestRun<'a> {
 impl TestRun<'_> {
     fn run(&self, output: &mut Output) -> Result<IorStudy, Failure> {
         let args = self.args;
-        output.print_and_record(&table::heading(&COLUMNS))?;
         let mut points = Vec::new();
         let mut forecaster = Forecaster::default();
         for nodes in &args.nodes.0 {
@@ -305,6 +304,10 @@ impl TestRun<'_> {
                 forecaster.learn(point.run.events, point.run.wall_seconds);
             }
             point.replication = replication;
+            // Not before the estimate, which is on standard error.
+            if points.is_empty() {
+                output.print_and_record(&table::heading(&COLUMNS))?;
+            }
             output.print_and_record(&row(&point))?;
             let layout = layout(self.test, *nodes, args.ppn, args.sim.seed)?;
             let text = ior_output::text(&args.ior, &self.machine.name, self.test, &layout, &point);

@@ -17,7 +17,7 @@ use forebay_job::{
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 use tempfile::NamedTempFile;
 
-use super::pool::{self, PoolArguments, PoolCommand};
+use super::pool::{self, NewPoolArguments, PoolArguments, PoolCommand};
 use crate::console::{print_answer, print_failure, print_stderr};
 use crate::show::{self, Terminal};
 use crate::top::{TopOptions, top};
@@ -70,7 +70,7 @@ pub enum JobCommand {
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
     #[command(flatten)]
-    pool: PoolArguments,
+    pool: NewPoolArguments,
     /// Treatment of the results if the script fails
     #[arg(long, value_enum, default_value = "stage-out")]
     on_failure: OnFailure,

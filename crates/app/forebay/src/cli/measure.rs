@@ -1,5 +1,6 @@
 //! `forebay measure`.
 
+use super::output::check_output_file;
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
 use crate::measure::{Measurement, probe_mounts};
@@ -9,7 +10,7 @@ use clap::Args;
 use forebay_console::Failure;
 use forebay_daemon::config::selected_file;
 use forebay_units::Bytes;
-use forebay_units::human::percent;
+use forebay_units::human::{counted, percent};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -23,9 +24,9 @@ pub(super) struct MeasureArgs {
     /// A directory of the parallel file system, in which files may be written
     #[arg(long, value_name = "DIR", required_unless_present = "probe")]
     directory: Option<PathBuf>,
-    /// Data of each measurement; at most three quarters of a granule
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = probe_size)]
-    size: Bytes,
+    /// Data of each measurement; at most three quarters of a granule [default: that, up to 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = probe_size)]
+    size: Option<Bytes>,
     /// The file of the rates, for `forebay plan --pool --rates` [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -43,15 +44,20 @@ fn probe_size(text: &str) -> Result<Bytes, String> {
 }
 
 pub(super) fn run(args: MeasureArgs) -> Result<(), Failure> {
+    let size = args.size.map(|size| size.0);
     if let Some(out) = &args.probe {
-        return probe_mounts(out, args.size.0);
+        let missing = || Failure::Input("--probe needs --size".to_owned());
+        return probe_mounts(out, size.ok_or_else(missing)?);
+    }
+    if let Some(out) = &args.out {
+        check_output_file("--out", out)?;
     }
     let pool = selected_file(args.pool);
     let directory = args.directory.unwrap_or_default();
     let directory = std::path::absolute(&directory)
         .map_err(|error| Failure::Input(format!("{}: {error}", directory.display())))?;
     let mut terminal = Terminal::default();
-    let measurement = Measurement { pool: &pool, directory: &directory, bytes: args.size.0 };
+    let measurement = Measurement { pool: &pool, directory: &directory, bytes: size };
     let rates = measurement.run(&mut terminal)?;
     if let Some((rate, spread)) = rates.greatest_spread() {
         print_stderr(format_args!(
@@ -67,8 +73,8 @@ pub(super) fn run(args: MeasureArgs) -> Result<(), Failure> {
         Some(path) => {
             write_file(path, text)?;
             print_stderr(format_args!(
-                "{} storage nodes measured; rates are in {}",
-                rates.nodes.len(),
+                "{} measured; rates are in {}",
+                counted(rates.nodes.len() as u64, "storage node"),
                 path.display()
             ));
             Ok(())

@@ -14,7 +14,7 @@ use forebay_mpiio_log::{
     scan,
 };
 use forebay_units::Bytes;
-use forebay_units::human::{bytes, grouped};
+use forebay_units::human::{bytes, counted, grouped};
 use serde::Serialize;
 
 use crate::console::print_stdout;
@@ -100,10 +100,20 @@ struct Found {
     in_use: bool,
 }
 
+/// Checks that a directory of the command line is there.
+fn check_directory(path: &Path) -> Result<(), Failure> {
+    match path.metadata() {
+        Ok(about) if about.is_dir() => Ok(()),
+        Ok(_) => Err(Failure::Input(format!("{}: not a directory", path.display()))),
+        Err(error) => Err(Failure::Input(format!("{}: {error}", path.display()))),
+    }
+}
+
 /// Scans the logs in directories.
 fn find(directories: &[PathBuf]) -> Result<Vec<Found>, Failure> {
     let mut found = Vec::new();
     for directory in directories {
+        check_directory(directory)?;
         let paths = logs(directory).map_err(|error| Failure::io("read", directory, error))?;
         for path in paths {
             // A log that cannot be opened, of another user, does not hide the others.
@@ -371,6 +381,7 @@ fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
         alignment: Alignment { stripe, largest },
     };
     let directories = &arguments.directories.directories;
+    directories.iter().try_for_each(|directory| check_directory(directory))?;
     let replayed = replay(directories, &options).map_err(failure)?;
     print_foreign(directories)?;
     if replayed.is_empty() {
@@ -412,11 +423,11 @@ fn summary(replayed: &Replayed) -> String {
         None => {}
     }
     let mut text = format!(
-        "{target}: {} writes of {} logs, {} in {} writes\n",
-        grouped(replayed.entries),
-        replayed.logs,
+        "{target}: {} of {}, {} in {}\n",
+        counted(replayed.entries, "write"),
+        counted(replayed.logs as u64, "log"),
         bytes(replayed.applied.bytes),
-        grouped(replayed.applied.writes),
+        counted(replayed.applied.writes, "write"),
     );
     if replayed.skipped > 0 {
         text += &format!("{target}: {} damaged records skipped\n", grouped(replayed.skipped));
@@ -445,8 +456,20 @@ fn failure(error: ReplayError) -> Failure {
 }
 
 fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
+    check_directory(directory)?;
     let discarded = discard(directory, file).map_err(failure)?;
     print_foreign(&[directory.to_owned()])?;
+    if let Some(file) = file.filter(|_| discarded.is_empty()) {
+        let others = logs(directory).map_err(|error| Failure::io("read", directory, error))?.len();
+        if others > 0 {
+            return Err(Failure::Failed(format!(
+                "{}: no logs of {}; {} of other files stay (`forebay log list`)",
+                directory.display(),
+                file.display(),
+                counted(others as u64, "log")
+            )));
+        }
+    }
     if discarded.is_empty() {
         return print_stdout("no logs\n");
     }
@@ -454,8 +477,8 @@ fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
         let path = path.display();
         let text = match contents {
             Ok(log) => format!(
-                "{path}: discarded {} writes, {}, of {}\n",
-                grouped(log.entries().count() as u64),
+                "{path}: discarded {}, {}, of {}\n",
+                counted(log.entries().count() as u64, "write"),
                 bytes(log.bytes()),
                 log.target.display()
             ),

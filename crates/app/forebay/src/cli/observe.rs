@@ -1,6 +1,6 @@
 //! Options and files of observations: delays by cause, time series, traces.
 
-use super::output::Output;
+use super::output::{Output, OutputArgs};
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::run_directory::check_writable;
@@ -66,8 +66,13 @@ impl ObserveArgs {
         }
     }
 
-    /// Checks that a trace is of a single run, and that its file can be written.
-    pub(super) fn check(&self, runs: usize, seeds: u32) -> Result<(), Failure> {
+    /// Checks that a trace is of a single run, and that its file can be written and is no other output.
+    pub(super) fn check(
+        &self,
+        runs: usize,
+        seeds: u32,
+        output: &OutputArgs,
+    ) -> Result<(), Failure> {
         let Some(path) = &self.trace else {
             return Ok(());
         };
@@ -79,6 +84,12 @@ impl ObserveArgs {
         }
         if path.is_dir() {
             return Err(Failure::Input(format!("--trace {}: it is a directory", path.display())));
+        }
+        if output.json_is(path) {
+            return Err(Failure::Input(format!(
+                "--trace {0}: --json writes to {0}, too; name two files",
+                path.display()
+            )));
         }
         check_writable(path)
     }

@@ -13,7 +13,7 @@ use forebay_machine::study::{Fidelity, FileSystem, ServerQueues, SimOptions, Stu
 use forebay_machine_file::Setting;
 use forebay_machine_file::describe;
 use forebay_machine_file::machine::{Machine, NodeKind, Routing, SourceFile};
-use forebay_units::human::{count, percent, seconds};
+use forebay_units::human::{count, grouped, percent, seconds};
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub(super) struct SimArgs {
     pub(super) sweep: Vec<Sweep>,
     /// Also write the use of each link (bytes, busy and stall time, deepest queue) to links.csv in
     /// the run directory
-    #[arg(long, conflicts_with = "no_out")]
+    #[arg(long, conflicts_with_all = ["no_out", "sweep"])]
     pub(super) links: bool,
     #[command(flatten)]
     pub(super) observe: ObserveArgs,
@@ -222,6 +222,14 @@ fn machine_files(machine: &Machine) -> Vec<(String, String)> {
 pub(super) fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("forebay".to_string()).chain(words).collect()
+}
+
+/// `1 process`, `2 processes`.
+pub(super) fn counted_processes(number: u32) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        more => format!("{} processes", grouped(more.into())),
+    }
 }
 
 /// Number of processors that this process may use.

@@ -11,7 +11,7 @@ use crate::run_directory::{RunDir, RunDirPath, check_writable, write_file};
 use clap::Args;
 use forebay_console::Failure;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The version in result documents.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -55,18 +55,19 @@ pub(super) struct Files<'a> {
 }
 
 impl OutputArgs {
+    /// Whether the result document goes to the file `path`.
+    pub(super) fn json_is(&self, path: &Path) -> bool {
+        let place = |path: &Path| {
+            path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or(path.to_owned())
+        };
+        self.json.as_deref().is_some_and(|json| place(json) == place(path))
+    }
+
     /// Checks the paths and prepares the run directory; `stem` is its default name.
     pub(super) fn prepare(&self, stem: &str) -> Result<Output, Failure> {
         let json = self.json.clone();
         if let Some(path) = json.as_deref().filter(|p| p.as_os_str() != "-") {
-            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-            if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
-                return Err(Failure::Input(format!(
-                    "--json {}: not a file that could be written; its directory must exist",
-                    path.display()
-                )));
-            }
-            check_writable(path)?;
+            check_output_file("--json", path)?;
         }
         let directory = match (&self.out, self.no_out) {
             (_, true) => None,
@@ -183,6 +184,18 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// Checks that a file of results, which `option` names, can be written.
+pub(super) fn check_output_file(option: &str, path: &Path) -> Result<(), Failure> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    if parent.is_some_and(|p| !p.is_dir()) || path.is_dir() {
+        return Err(Failure::Input(format!(
+            "{option} {}: not a file that could be written; its directory must exist",
+            path.display()
+        )));
+    }
+    check_writable(path)
 }
 
 /// A document as JSON, ending in a newline.

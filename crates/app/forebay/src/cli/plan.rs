@@ -2,8 +2,8 @@
 
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
-use super::options::{check_nodes, cores, placement, seed, setting};
-use super::output::to_json;
+use super::options::{check_nodes, cores, counted_processes, placement, seed, setting};
+use super::output::{check_output_file, to_json};
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
 use crate::run_directory::write_file;
@@ -17,8 +17,8 @@ use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
 use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
-    BatchOptions, Configuration, Job, MeasuredRates, Plan, PlanError, PoolDescription, StageTime,
-    System, checkpoint_arguments, parse_duration, plan,
+    BatchOptions, Configuration, Job, MeasuredRates, OptionKind, Plan, PlanError, PoolDescription,
+    StageTime, System, UnreadableOption, checkpoint_arguments, parse_duration, plan,
 };
 use forebay_policy::pool::{NodeState, StorageNode};
 use forebay_units::Bytes;
@@ -72,7 +72,7 @@ pub(super) struct PlanArgs {
     /// Data that are staged in [default: those of the script's stage_in lines, as far as they are here]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     stage_in: Option<Bytes>,
-    /// Data that are staged out [default: one set of the files]
+    /// Data that are staged out [default: one set of the files]; the buffer has to hold them
     #[arg(long, value_name = "SIZE", value_parser = size)]
     stage_out: Option<Bytes>,
     /// Level of detail
@@ -102,6 +102,7 @@ pub(super) struct PlanArgs {
 #[derive(Default)]
 struct Script {
     batch: BatchOptions,
+    unreadable: Vec<UnreadableOption>,
     directives: JobScript,
 }
 
@@ -114,8 +115,8 @@ impl Script {
         })?;
         let text = std::fs::read(path)
             .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
-        let batch = BatchOptions::parse(&String::from_utf8_lossy(&text));
-        Ok(Script { batch, directives })
+        let (batch, unreadable) = BatchOptions::parse(&String::from_utf8_lossy(&text));
+        Ok(Script { batch, unreadable, directives })
     }
 
     /// The access modes of the job's own instance.
@@ -169,7 +170,11 @@ impl PlanArgs {
     /// The job; `None` after `-h` among IOR's options, which prints IOR's help.
     fn job(&self) -> Result<Option<Job>, Failure> {
         let script = match &self.script {
-            Some(path) => Script::read(path)?,
+            Some(path) => {
+                let script = Script::read(path)?;
+                self.check_batch_options(path, &script)?;
+                script
+            }
             None => Script::default(),
         };
         let nodes = self.nodes.or(script.batch.nodes);
@@ -179,6 +184,12 @@ impl PlanArgs {
             return Err(Failure::Input(format!(
                 "the script asks for {tasks} tasks and not for nodes: add --nodes"
             )));
+        }
+        if let (None, None, Some(path)) = (nodes, script.batch.tasks, &self.script) {
+            print_stderr(format_args!(
+                "note: {} does not say the number of nodes, and 1 is assumed: add --nodes",
+                path.display()
+            ));
         }
         let nodes = nodes.unwrap_or(1);
         let ppn = self.ppn.or_else(|| script.batch.per_node(nodes)).unwrap_or(1);
@@ -205,6 +216,26 @@ impl PlanArgs {
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
             access_modes: script.access_modes(),
         }))
+    }
+
+    /// Fails for a value of the script's batch options that cannot be read and that no option replaces.
+    fn check_batch_options(&self, path: &Path, script: &Script) -> Result<(), Failure> {
+        for UnreadableOption { line, text, kind } in &script.unreadable {
+            let (is_replaced, form, option) = match kind {
+                OptionKind::Nodes => (self.nodes.is_some(), "a number such as 4 or 2-4", "--nodes"),
+                OptionKind::Tasks => (self.ppn.is_some(), "a number above 0", "--ppn"),
+                OptionKind::Time => {
+                    (self.run_time.is_some(), "a time such as 90, 1:30:00 or 2-12", "--run-time")
+                }
+            };
+            if !is_replaced {
+                return Err(Failure::Input(format!(
+                    "{}: line {line}: `{text}`: write {form}, or give {option}",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The test that stands for the job's I/O.
@@ -306,6 +337,9 @@ fn invalid(error: PlanError) -> Failure {
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let Some(job) = args.job()? else { return Ok(()) };
+    if let Some(path) = args.json.as_deref().filter(|path| path.as_os_str() != "-") {
+        check_output_file("--json", path)?;
+    }
     let (system, job) = args.system(job)?;
     let mut found = plan(&system, &job, &args.options()).map_err(invalid)?;
     // A pool has its own measured rates.
@@ -347,10 +381,7 @@ fn text(plan: &Plan) -> String {
         "{}: {} with {} each; a burst buffer has to hold {}\n\n",
         plan.machine,
         counted(plan.nodes.into(), "node"),
-        match plan.processes_per_node {
-            1 => "1 process".to_owned(),
-            more => format!("{more} processes"),
-        },
+        counted_processes(plan.processes_per_node),
         bytes(plan.needed_bytes)
     );
     out.push_str(&table(&plan.configurations));

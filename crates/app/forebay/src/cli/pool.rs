@@ -32,6 +32,13 @@ pub struct PoolArguments {
     /// $XDG_STATE_HOME/forebay, or ./.forebay]
     #[arg(long, value_name = "FILE|DIRECTORY")]
     pool: Option<PathBuf>,
+}
+
+/// The choice of a pool that a command may create or resize.
+#[derive(Debug, Args)]
+pub struct NewPoolArguments {
+    #[command(flatten)]
+    pool: PoolArguments,
     /// Size of an embedded pool, such as 10GiB [default: unchanged; 4/5 of the free space for a
     /// new pool]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -48,12 +55,19 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
 impl PoolArguments {
     /// The pool that the arguments, the environment or the installed configuration select.
     pub fn selection(self) -> Result<PoolSelection, RunError> {
+        NewPoolArguments { pool: self, pool_size: None }.selection()
+    }
+}
+
+impl NewPoolArguments {
+    /// As [`PoolArguments::selection`], with the size of an embedded pool.
+    pub fn selection(self) -> Result<PoolSelection, RunError> {
         // `--pool-size` selects an embedded pool.
         let installed = || {
             let path = Path::new(DEFAULT_CONFIG_FILE);
             (self.pool_size.is_none() && path.is_file()).then(|| path.to_owned())
         };
-        let named = self.pool.clone().or_else(pool_from_environment);
+        let named = self.pool.pool.or_else(pool_from_environment);
         let named = named.or_else(installed);
         if let Some(file) = named.as_ref().filter(|path| path.is_file()) {
             if self.pool_size.is_some() {
@@ -175,7 +189,7 @@ pub enum PoolCommand {
 #[derive(Debug, Args)]
 pub struct CreatePersistentArguments {
     #[command(flatten)]
-    pool: PoolArguments,
+    pool: NewPoolArguments,
     /// Its name
     name: String,
     /// Its capacity, such as 100GiB
@@ -280,6 +294,17 @@ fn discard_unknown(selection: &PoolSelection, name: &str) -> Result<(), RunError
     pool.close()
 }
 
+fn accept_restored(selection: &PoolSelection) -> Result<(), RunError> {
+    let outcome = request_once(selection, "accept-restored", Request::AcceptRestored);
+    outcome.map_err(|error| match error {
+        // The request has no input: it is the database that has nothing to accept.
+        RunError::Step(step, Failure { cause: Cause::Invalid, reason }) => {
+            RunError::Step(step, Failure::new(Cause::NotFound, reason))
+        }
+        other => other,
+    })
+}
+
 /// Gives up a node and returns the message for the operator.
 fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
     if let PoolSelection::Embedded(options) = selection {
@@ -317,7 +342,7 @@ pub fn execute(command: PoolCommand) -> Result<ExitCode, RunError> {
             return Ok(print_answer(&forget(&pool.selection()?, &node, lost)?));
         }
         PoolCommand::AcceptRestored { pool } => {
-            request_once(&pool.selection()?, "accept-restored", Request::AcceptRestored)?;
+            accept_restored(&pool.selection()?)?;
         }
         PoolCommand::DiscardUnknown { pool, node } => discard_unknown(&pool.selection()?, &node)?,
         PoolCommand::Admin(command) => return admin::execute(command),

@@ -14,6 +14,7 @@ use forebay_console::table::{Column, Table};
 use forebay_machine::estimate::{Quantity, Replication};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::Progress;
+use forebay_machine_file::Setting;
 use forebay_units::human::number;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -128,6 +129,23 @@ fn range(from: &str, to: &str) -> Result<Vec<String>, String> {
 
 /// One combination: key and value of each sweep.
 type Settings = Vec<(String, String)>;
+
+/// Checks that each key has its values from one place: a later setting would replace an earlier one.
+fn check_keys(sweeps: &[Sweep], set: &[Setting]) -> Result<(), Failure> {
+    for (index, Sweep { key, .. }) in sweeps.iter().enumerate() {
+        if sweeps[..index].iter().any(|earlier| earlier.key == *key) {
+            return Err(Failure::Input(format!(
+                "--sweep {key} is given twice; write all its values in one, as {key}=1,2,4"
+            )));
+        }
+        if set.iter().any(|setting| setting.key == *key) {
+            return Err(Failure::Input(format!(
+                "--sweep {key} and --set {key} are both given; leave out one of them"
+            )));
+        }
+    }
+    Ok(())
+}
 
 /// All combinations; the last key varies fastest.
 fn combinations(sweeps: &[Sweep]) -> Result<Vec<Settings>, Failure> {
@@ -248,6 +266,7 @@ pub struct SweepRun {
 pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
     let sweeps = &args.sim().sweep;
+    check_keys(sweeps, &args.sim().set)?;
     let combinations = combinations(sweeps)?;
     let commands: Vec<SimCommand> =
         combinations.iter().map(|s| command(&words, s)).collect::<Result<_, _>>()?;

@@ -57,14 +57,17 @@ pub(super) struct TrafficOptions {
     /// `saturation`, to search the greatest load that the network accepts
     #[arg(long, value_name = "SHARE", default_value = "0.3", allow_negative_numbers = true, value_parser = load)]
     load: Load,
-    /// Messages that each node sends
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    messages: u64,
+    /// Messages that each node sends; beside another job the traffic lasts as long as that [default: 20]
+    #[arg(long, value_name = "N")]
+    messages: Option<u64>,
     /// Greatest rate at which each node of the traffic sends, such as 2GB/s, as a limit for the quality of
     /// service of other jobs
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate_limit: Option<Rate>,
 }
+
+/// Messages of each node without `--messages`.
+const DEFAULT_MESSAGES: u64 = 20;
 
 /// The offered load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,17 +100,26 @@ impl TrafficOptions {
             Load::Share(load) => load,
             Load::Saturation => 1.0,
         };
-        TrafficSpec::new(self.pattern, self.message, load, self.messages)
+        TrafficSpec::new(self.pattern, self.message, load, self.messages())
             .and_then(|spec| spec.with_rate_limit(self.rate_limit))
             .map_err(|e| Failure::Input(e.to_string()))
     }
 
-    /// The specification for the simulator, which needs a load.
+    fn messages(&self) -> u64 {
+        self.messages.unwrap_or(DEFAULT_MESSAGES)
+    }
+
+    /// The specification of traffic beside another job, which needs a load and lasts as long as the other.
     pub(super) fn spec(&self) -> Result<TrafficSpec, Failure> {
         if self.load == Load::Saturation {
             return Err(Failure::Input(
                 "--load saturation: a search is of `sim traffic` alone; give a share".to_string(),
             ));
+        }
+        if let Some(messages) = self.messages {
+            return Err(Failure::Input(format!(
+                "--messages {messages}: the traffic lasts as long as the other job; leave --messages out"
+            )));
         }
         self.spec_at_most()
     }
@@ -122,7 +134,6 @@ impl TrafficOptions {
             ("pattern", self.pattern.to_string()),
             ("message", self.message.to_string()),
             ("load", load),
-            ("messages a node", self.messages.to_string()),
         ];
         settings.extend(self.rate_limit.map(|limit| ("rate limit a node", limit.to_string())));
         settings
@@ -198,7 +209,7 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         return sweep::run(&args, &format!("sweep-traffic-{}", args.sim.stem()));
     }
     let machine = args.checked_machine()?;
-    args.sim.observe.check(1, args.sim.seeds)?;
+    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
     let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
     let options = args.options();
     let label = args.traffic.pattern.name();
@@ -229,7 +240,10 @@ pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
         ));
     }
     run.replication = replication;
-    let settings = [("nodes", run.nodes.to_string())];
+    let settings = [
+        ("nodes", run.nodes.to_string()),
+        ("messages a node", args.traffic.messages().to_string()),
+    ];
     let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
     let table = table(&run);
     output.print_and_record(table.trim_end())?;
@@ -255,8 +269,13 @@ pub(super) fn table(run: &TrafficRun) -> String {
     if let Some(search) = &run.saturation {
         let above =
             search.refused.map_or(String::new(), |l| format!(", {} is refused", percent(l)));
+        // The search is that of the first seed, and the loads above are means over all of them.
+        let seed = match run.replication.as_ref().and_then(|all| all.seeds.first()) {
+            Some(first) => format!(" with seed {first}"),
+            None => String::new(),
+        };
         out.push_str(&format!(
-            "{:<14}accepts {}{above} ({} loads simulated)\n",
+            "{:<14}accepts {}{above}{seed} ({} loads simulated)\n",
             "saturation",
             percent(search.accepted),
             search.steps.len()
@@ -298,8 +317,9 @@ fn facts(run: &TrafficRun) -> Vec<(&'static str, String)> {
         (
             "accepted load",
             format!(
-                "{} ({} of the whole run)",
+                "{}{} ({} of the whole run)",
                 interval("accepted_load", Some(run.accepted_load), percent),
+                if run.replication.is_some() { ", mean of the seeds" } else { "" },
                 percent(run.run_load)
             ),
         ),

@@ -11,14 +11,17 @@ use forebay_daemon::config::selected_file;
 use forebay_job_script::AccessMode;
 use forebay_units::human;
 use forebay_wlm::{
-    Bridge, Call, ErrorKind, Reply, RequestedInstance, ScriptReport, WlmError, parse_call,
-    reply_text,
+    Bridge, Call, ErrorKind, Reply, Requested, RequestedInstance, ScriptReport, WlmError,
+    parse_call, reply_text,
 };
 
 use crate::console::{print_answer, print_stderr, print_stdout};
 
 /// Largest call that is read, in bytes.
 const MAX_CALL: u64 = 1 << 20;
+
+/// What stands for the id of a job that is not submitted.
+const JOB_ID: &str = "JOBID";
 
 /// Arguments of `forebay wlm`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +36,7 @@ pub struct WlmArguments {
 /// Arguments of `forebay check`.
 #[derive(Debug, clap::Args)]
 pub struct CheckArguments {
-    /// The pool's configuration [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
+    /// The configuration of a pool over several hosts [default: $FOREBAY_POOL, or /etc/forebay/pool.toml]
     #[arg(long, value_name = "FILE")]
     pool: Option<PathBuf>,
     /// As JSON
@@ -60,17 +63,28 @@ fn read_call(arguments: &WlmArguments) -> Result<Call, WlmError> {
     if let Some(call) = &arguments.call {
         return parse_call(call);
     }
-    let mut text = String::new();
-    let read = std::io::stdin().lock().take(MAX_CALL).read_to_string(&mut text);
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(MAX_CALL).read_to_end(&mut bytes);
     let failed = |error| WlmError::new(ErrorKind::Failed, format!("standard input: {error}"));
     read.map_err(failed)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        WlmError::new(ErrorKind::Invalid, "standard input: the call is not text in UTF-8")
+    })?;
     parse_call(&text)
 }
 
 /// Prints the requests of a script, and the allocation that it would get.
 pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
+    if let Some(pool) = arguments.pool.as_deref().filter(|pool| !pool.is_file()) {
+        return Err(Failure::Input(format!(
+            "--pool {}: not a file; `check` asks pools over several hosts, by their configuration; without a \
+             pool it only reads the script",
+            pool.display()
+        )));
+    }
     let bridge = Bridge::new(selected_file(arguments.pool.clone()));
-    let report = bridge.validate(&arguments.script).map_err(|error| {
+    let requested = Requested::read_before_submission(&arguments.script, JOB_ID);
+    let report = requested.and_then(|requested| bridge.validate(&requested)).map_err(|error| {
         let file = arguments.script.display();
         let lines: Vec<String> =
             error.message.lines().map(|line| format!("{file}: {line}")).collect();

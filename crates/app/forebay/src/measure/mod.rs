@@ -9,7 +9,7 @@ pub use probe::{ProbeRates, probe};
 use crate::console::print_stderr;
 use crate::show::Terminal;
 use forebay_console::Failure;
-use forebay_control::controller::{InstanceSpec, Request};
+use forebay_control::controller::{Cause, InstanceSpec, NodeStatus, Request};
 use forebay_daemon::activity::Status;
 use forebay_job::{
     OnFailure, PoolHandle, PoolSelection, RunError, RunOptions, pool_status, run_job, stage_now,
@@ -17,7 +17,7 @@ use forebay_job::{
 use forebay_job_script::{Access, AccessMode, Capacity, Direction, InstanceRef, Stage, StageKind};
 use forebay_plan::{MeasuredRates, NodeRates, RateSpreads};
 use forebay_units::Bytes;
-use forebay_units::human::counted;
+use forebay_units::human::{self, counted};
 use repeated::{REPETITIONS, Repeated};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -32,6 +32,10 @@ type Stages = (Repeated, Repeated);
 
 /// Storage nodes that are measured at most.
 const MOST_NODES: usize = 64;
+/// Instances that are created at most to have one on each of these nodes.
+const MOST_INSTANCES: usize = 4 * MOST_NODES;
+/// Bytes of a measurement that is not given any.
+const DEFAULT_BYTES: u64 = 256 << 20;
 /// Least bytes of a measurement.
 const LEAST_BYTES: u64 = 4 << 20;
 /// Environment variables with the mounts of persistent instances begin with this.
@@ -43,8 +47,8 @@ pub struct Measurement<'a> {
     pub pool: &'a Path,
     /// A directory of the parallel file system.
     pub directory: &'a Path,
-    /// Bytes of each measurement; less if a granule is smaller.
-    pub bytes: u64,
+    /// Bytes of each measurement; `None`: as many as fit a granule, up to 256 MiB.
+    pub bytes: Option<u64>,
 }
 
 impl Measurement<'_> {
@@ -59,7 +63,16 @@ impl Measurement<'_> {
             return Err(Failure::Failed("the status has no pool, or several".into()));
         };
         let granule = pool.granularity.0;
-        let bytes = self.bytes.min(granule / 4 * 3) / 4096 * 4096;
+        let most = granule / 4 * 3;
+        if let Some(bytes) = self.bytes.filter(|bytes| *bytes > most) {
+            return Err(Failure::Input(format!(
+                "--size {}: a measurement takes up to three quarters of a granule, {} of {}",
+                Bytes(bytes),
+                human::bytes(most),
+                pool.granularity
+            )));
+        }
+        let bytes = self.bytes.unwrap_or(DEFAULT_BYTES).min(most) / 4096 * 4096;
         if bytes < LEAST_BYTES {
             return Err(Failure::Input(format!(
                 "{} is too little for a measurement, which takes up to three quarters of a granule of \
@@ -69,7 +82,9 @@ impl Measurement<'_> {
                 Bytes(LEAST_BYTES)
             )));
         }
-        let online = status.nodes.iter().filter(|node| node.online && !node.drained).count();
+        let is_usable =
+            |node: &&NodeStatus| node.online && !node.drained && node.used < node.granules;
+        let wanted = status.nodes.iter().filter(is_usable).count().clamp(1, MOST_NODES);
         let handle = PoolHandle::open(&selection).map_err(failure)?;
         let host = handle.controller().host().map(str::to_owned);
         let Some(host) = host else {
@@ -79,9 +94,12 @@ impl Measurement<'_> {
             ));
         };
         let prefix = format!("measure{}x", std::process::id());
-        let names: Vec<String> =
-            (0..online.min(MOST_NODES)).map(|nth| format!("{prefix}{nth}")).collect();
-        let outcome = self.with_instances(&handle, &selection, (&names, granule, bytes), terminal);
+        let mut names = Vec::new();
+        let created = create_on_nodes(&handle, &selection, (&prefix, granule, wanted), &mut names);
+        let outcome = created.and_then(|(status, chosen)| {
+            let measured = self.measure_each(&selection, &chosen, bytes, terminal)?;
+            Ok((status, measured))
+        });
         destroy(&handle, &names);
         handle.close().map_err(failure)?;
         let (status, measured) = outcome?;
@@ -110,27 +128,14 @@ impl Measurement<'_> {
         rates.check().map_err(|error| Failure::Failed(error.to_string()))
     }
 
-    /// Creates the instances and measures each; the pool's status with them, and their rates by name.
-    fn with_instances(
+    /// Measures each of the instances; their rates by name.
+    fn measure_each(
         &self,
-        handle: &PoolHandle,
         selection: &PoolSelection,
-        (names, granule, bytes): (&[String], u64, u64),
+        names: &[String],
+        bytes: u64,
         terminal: &mut Terminal,
-    ) -> Result<(Status, Measured), Failure> {
-        for name in names {
-            let access = vec![Access { mode: AccessMode::Striped, modifiers: Default::default() }];
-            let capacity = Capacity::Bytes(Bytes(granule));
-            let request = Request::CreatePersistent {
-                name: name.clone(),
-                owner: handle.controller().caller(),
-                spec: InstanceSpec::scratch(capacity, access, None),
-                public: false,
-            };
-            let created = handle.controller().request(request);
-            created.map_err(|error| Failure::Failed(format!("creating an instance: {error}")))?;
-        }
-        let status = pool_status(selection).map_err(failure)?;
+    ) -> Result<Measured, Failure> {
         let script = self.write_script(names)?;
         let out = script.with_extension("json");
         let arguments = [out.as_os_str().to_owned(), bytes.to_string().into()];
@@ -166,7 +171,7 @@ impl Measurement<'_> {
             measured.insert(name, (probe, stages));
         }
         terminal.clear();
-        Ok((status, measured))
+        Ok(measured)
     }
 
     /// Rates of staging a file into an instance and out of it, bytes per second.
@@ -219,6 +224,56 @@ impl Measurement<'_> {
             .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
         Ok(path)
     }
+}
+
+/// Creates instances of one granule until `wanted` nodes have one; the pool's status with them, and the name of
+/// one instance on each node. The pool chooses the nodes: those that a node has already got too many of stay until
+/// the end, so that others get the next ones. `names` are all that may exist.
+fn create_on_nodes(
+    handle: &PoolHandle,
+    selection: &PoolSelection,
+    (prefix, granule, wanted): (&str, u64, usize),
+    names: &mut Vec<String>,
+) -> Result<(Status, Vec<String>), Failure> {
+    let mut found = None;
+    while names.len() < MOST_INSTANCES {
+        let name = format!("{prefix}{}", names.len());
+        names.push(name.clone());
+        let access = vec![Access { mode: AccessMode::Striped, modifiers: Default::default() }];
+        let capacity = Capacity::Bytes(Bytes(granule));
+        let request = Request::CreatePersistent {
+            name,
+            owner: handle.controller().caller(),
+            spec: InstanceSpec::scratch(capacity, access, None),
+            public: false,
+        };
+        match handle.controller().request(request) {
+            Ok(_) => {}
+            // Other jobs have taken the free granules, or the user's quota ends here.
+            Err(error) if error.cause == Cause::Full && found.is_some() => break,
+            Err(error) => return Err(Failure::Failed(format!("creating an instance: {error}"))),
+        }
+        let status = pool_status(selection).map_err(failure)?;
+        let chosen = one_on_each_node(&status, names);
+        let is_complete = chosen.len() >= wanted;
+        found = Some((status, chosen));
+        if is_complete {
+            break;
+        }
+    }
+    found.ok_or_else(|| Failure::Failed("no instance could be created".into()))
+}
+
+/// One of the instances on each node that has some.
+fn one_on_each_node(status: &Status, names: &[String]) -> Vec<String> {
+    let mut chosen = BTreeMap::new();
+    for name in names {
+        let instance = status.instances.iter().rfind(|instance| instance.label == *name);
+        if let Some(node) = instance.and_then(|instance| instance.nodes.first()) {
+            chosen.entry(*node).or_insert_with(|| name.clone());
+        }
+    }
+    chosen.into_values().collect()
 }
 
 /// Rates of stages, of which `timed` gives the seconds of a stage-in and a stage-out of so many bytes.

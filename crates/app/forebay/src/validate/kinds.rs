@@ -8,7 +8,7 @@ use forebay_machine::results::PublishedKind;
 use forebay_machine::study::FileSystem;
 use forebay_units::Bytes;
 use forebay_units::human::counted;
-use forebay_workload::ior::Ior;
+use forebay_workload::ior::{Api, Ior};
 
 /// Sizes of transfers in bytes between which kinds change. The published rows have 4 KiB and 47,008 bytes, 512 KiB,
 /// and 1 MiB and more.
@@ -27,7 +27,9 @@ pub struct Kind {
 impl Kind {
     /// The kinds of the phases of a test with transfers of a size.
     pub fn of(test: &Ior, transfer: Bytes, file_system: &FileSystem) -> Vec<Kind> {
-        let files = match (test.file_per_process, test.collective) {
+        // Only MPI-IO has collective transfers; `-c` is without effect elsewhere.
+        let is_collective = test.collective && test.api == Api::MpiIo;
+        let files = match (test.file_per_process, is_collective) {
             (true, _) => "file per process",
             (false, false) => "shared file",
             (false, true) => "shared file with collective transfers",
@@ -121,6 +123,15 @@ pub fn published_like(
     Kind::of(test, transfer, file_system).into_iter().map(Kind::published).collect()
 }
 
+/// `errors -56% to +5%`, and `error +5%` of a single one.
+fn errors_text(range: [f64; 2]) -> String {
+    let [least, most] = range.map(|error| format!("{error:+.0}%"));
+    match least == most {
+        true => format!("error {least}"),
+        false => format!("errors {least} to {most}"),
+    }
+}
+
 /// What the published rows of a kind say of a prediction, in one line.
 pub fn note(kind: &PublishedKind) -> String {
     let name = format!("{}, {}, {}, {}", kind.access, kind.files, kind.transfers, kind.file_system);
@@ -129,10 +140,12 @@ pub fn note(kind: &PublishedKind) -> String {
         count => format!("; {} more to which a number was fitted", counted(count as u64, "row")),
     };
     match kind.error_percent {
-        Some([least, most]) => format!(
-            "published rows of this kind ({name}): {} of {} hold, errors {least:+.0}% to {most:+.0}%{fitted}",
+        Some(errors) => format!(
+            "published rows of this kind ({name}): {} of {} within the measured range or the \
+             accepted difference, {}{fitted}",
             kind.hold,
-            kind.rows.len()
+            kind.rows.len(),
+            errors_text(errors)
         ),
         None => format!(
             "published rows of this kind ({name}): none{fitted}; how far off such rates are is not known"

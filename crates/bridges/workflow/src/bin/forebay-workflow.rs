@@ -173,7 +173,7 @@ fn check(config: &SiteConfig, file: &PathBuf) -> Result<(), Failure> {
         let opened = fs::File::open(file);
         opened.and_then(|file| file.take(MAX_SCRIPT_BYTES).read_to_end(&mut bytes))
     };
-    read.map_err(|error| Failure::io("read", file, error))?;
+    read.map_err(|error| Failure::Input(format!("{}: {error}", file.display())))?;
     let text = String::from_utf8_lossy(&bytes);
     let script = NornsScript::parse(&text).map_err(|error| Failure::Input(error.to_string()))?;
     let unknown = config.problems_of(&script);

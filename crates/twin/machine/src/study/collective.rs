@@ -207,8 +207,9 @@ fn collective_job(
     let iterations = study.iterations.saturating_add(study.warm_up);
     if study.iterations == 0 || iterations > MAX_ITERATIONS {
         return limit(format!(
-            "{iterations} iterations: from 1 to {MAX_ITERATIONS} are simulated, with those of the \
-             warm-up"
+            "{} measured iterations and {} of the warm-up: at least 1 is measured, and at most \
+             {MAX_ITERATIONS} are simulated together",
+            study.iterations, study.warm_up
         ));
     }
     let spec = study.spec;

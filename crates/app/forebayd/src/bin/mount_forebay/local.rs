@@ -1,15 +1,18 @@
 //! An instance in directories of this host, on storage daemons in this process.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_client::{Admin, ClientOptions, Fs};
+use forebay_console::print_stderr;
 use forebay_net::random::random_bytes;
 use forebay_protocol::message::InstanceSpec;
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, InstanceId};
 use forebay_store::daemon::{Daemon, StartError, StoreOptions};
 use forebay_store::shared_space::SharedSpace;
+use forebay_units::{Bytes, human};
 
 use crate::options::Options;
 
@@ -78,11 +81,16 @@ fn create_instance(
         let admin = admin.map_err(failed(directory))?;
         let all = admin.instances().map_err(failed(directory))?;
         let usage = all.into_iter().find(|usage| usage.spec.id == INSTANCE);
-        existing.extend(usage.map(|usage| (directory.as_path(), usage.spec.placement)));
+        existing.extend(usage.map(|usage| (directory.as_path(), usage.spec)));
         admins.push(admin);
     }
     if !existing.is_empty() {
-        return check_places(&existing, daemons.len());
+        check_places(&existing, daemons.len())?;
+        say_that_size_stays(&existing, options.size);
+        return Ok(());
+    }
+    if let Some(size) = options.size {
+        check_size(directories, size)?;
     }
     let specs = instance_specs(daemons, directories, options)?;
     for (index, (directory, spec)) in directories.iter().zip(specs).enumerate() {
@@ -99,16 +107,52 @@ fn create_instance(
 }
 
 /// Fails unless the parts found are those of an instance in `count` directories in this order.
-fn check_places(existing: &[(&Path, Placement)], count: usize) -> Result<(), String> {
+fn check_places(existing: &[(&Path, InstanceSpec)], count: usize) -> Result<(), String> {
     if existing.len() < count {
         let places: Vec<_> = existing.iter().map(|(path, _)| path.display().to_string()).collect();
-        return Err(format!("of these directories only {} have an instance", places.join(", ")));
+        let verb = if places.len() == 1 { "has" } else { "have" };
+        return Err(format!("of these directories only {} {verb} an instance", places.join(", ")));
     }
-    let places = existing.iter().map(|(_, place)| (usize::from(place.node.0), place.nodes.into()));
+    let places = existing.iter().map(|(_, spec)| &spec.placement);
+    let places = places.map(|place| (usize::from(place.node.0), place.nodes.into()));
     match places.eq((0..count).map(|node| (node, count))) {
         true => Ok(()),
         false => Err("the instance lies in other directories, or in another order".into()),
     }
+}
+
+/// Says that an existing instance keeps its size. That is no error: `fstab` has the same options for the
+/// first mount and for all later ones.
+fn say_that_size_stays(existing: &[(&Path, InstanceSpec)], size: Option<u64>) {
+    let capacity = existing.iter().map(|(_, spec)| spec.capacity).sum::<u64>();
+    let count = existing.len() as u64;
+    if let Some(size) = size.filter(|size| size / count * count != capacity) {
+        print_stderr(format_args!(
+            "mount.forebay: warning: the instance exists and keeps its size, {}; `size=` of {} has no effect",
+            Bytes(capacity),
+            Bytes(size)
+        ));
+    }
+}
+
+/// Fails if the file systems of `directories` do not have `size` bytes, even if they were empty.
+fn check_size(directories: &[PathBuf], size: u64) -> Result<(), String> {
+    let mut totals = BTreeMap::new();
+    for directory in directories {
+        let failed = |error| format!("{}: {error}", directory.display());
+        let device = rustix::fs::stat(directory).map_err(failed)?.st_dev;
+        let found = rustix::fs::statvfs(directory).map_err(failed)?;
+        totals.insert(device, found.f_blocks.saturating_mul(found.f_frsize));
+    }
+    let total = totals.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+    if size > total {
+        return Err(format!(
+            "`size=` of {} is more than the file systems of the directories have, which is {}",
+            Bytes(size),
+            human::bytes(total)
+        ));
+    }
+    Ok(())
 }
 
 /// The parts of a new instance, for each of its directories.

@@ -77,11 +77,19 @@ fn main() -> ExitCode {
     };
     match Options::parse(arguments.options.iter().map(String::as_str), arguments.sloppy) {
         Err(reason) => fail(BAD_USAGE, &reason),
+        Ok(options) if options.pool.is_some() && is_of_directories(&arguments.source) => {
+            fail(BAD_USAGE, "`pool=` is for instances by name, not for directories: leave it out")
+        }
         Ok(_) if arguments.fake => ExitCode::SUCCESS,
         Ok(options) if options.remount => remount(&arguments, &options),
         Ok(options) if serves => server::serve(&arguments.source, &arguments.directory, &options),
         Ok(_) => start_server(&words[1..]),
     }
+}
+
+/// Whether the source of a mount is directories, not an instance of a pool.
+fn is_of_directories(source: &str) -> bool {
+    source.contains('/')
 }
 
 fn fail(code: u8, reason: &str) -> ExitCode {

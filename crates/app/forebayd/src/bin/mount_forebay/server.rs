@@ -17,7 +17,7 @@ use forebay_store::daemon::Daemon;
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
 use crate::options::Options;
-use crate::{MOUNT_FAILED, MOUNTED, fail, local, read_only_flag};
+use crate::{MOUNT_FAILED, MOUNTED, fail, is_of_directories, local, read_only_flag};
 
 /// Interval at which the process checks whether it was unmounted, or has received a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ fn attach(
     point: &Path,
     options: &Options,
 ) -> Result<Option<(Vec<Daemon>, Fs)>, String> {
-    if !source.contains('/') {
+    if !is_of_directories(source) {
         let file = selected_file(options.pool.clone());
         let fs = attach_persistent(&file, source).map_err(|error| error.to_string())?;
         return Ok(Some((Vec::new(), fs)));
