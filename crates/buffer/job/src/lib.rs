@@ -8,13 +8,14 @@ mod pool;
 mod process;
 mod recover;
 mod run;
+mod running;
 mod script;
 mod wait;
 
 pub use error::RunError;
 pub use options::{OnFailure, RunOptions, RunPhase, RunReport};
 pub use pool::{PoolHandle, PoolSelection, job_usage, pool_status, request_once};
-pub use recover::{Recovered, Recovery, recover, stage_now};
+pub use recover::{RecoverOptions, Recovered, Recovery, recover, stage_now};
 pub use run::run_job;
 pub use script::{group_id, read_directives, read_script, script_warnings, setup_of};
 pub use wait::Observer;

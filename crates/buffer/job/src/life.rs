@@ -11,6 +11,7 @@ use crate::error::RunError;
 use crate::options::{OnFailure, RunOptions, RunPhase};
 use crate::pool::PoolHandle;
 use crate::process::JobProcess;
+use crate::running::new_creator;
 use crate::script;
 use crate::wait::{Interrupt, Observer, StepError, await_step};
 
@@ -52,7 +53,7 @@ impl<'a> JobLife<'a> {
         JobLife {
             pool,
             token,
-            creator: script::new_creator(),
+            creator: new_creator(),
             session: None,
             observer,
             interrupt,

@@ -8,6 +8,7 @@ use crate::error::RunError;
 use crate::life::JobLife;
 use crate::options::{RunOptions, RunReport};
 use crate::pool::{PoolHandle, PoolSelection};
+use crate::running::lock_job;
 use crate::script;
 use crate::wait::{Interrupt, Observer};
 
@@ -33,6 +34,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let interrupt = Interrupt::install();
     let pool = open_pool(&options.pool, &token, observer, &interrupt)?;
+    let job_lock = lock_job(&pool, &token, "set up")?;
     let metrics = match options.metrics {
         Some(address) => {
             let source = pool.status_source(&options.pool, METRICS_TIMEOUT);
@@ -46,6 +48,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let mut life = JobLife::new(&pool, &token, observer, &interrupt);
     let outcome = life.run(&script, options);
     let phases = life.into_phases();
+    drop(job_lock);
     let awaited = await_other_runs(&pool, observer, &interrupt);
     drop(metrics);
     let closed = pool.close();

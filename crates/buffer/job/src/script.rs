@@ -20,13 +20,6 @@ pub(crate) fn new_token() -> String {
     format!("{}{:03}-{}", since.as_secs(), since.subsec_millis(), std::process::id())
 }
 
-/// A unique name under which a run sets up its session; the pool's status shows it.
-pub(crate) fn new_creator() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let number = RandomState::new().hash_one(new_token());
-    format!("forebay run {number:016x}")
-}
-
 /// Reads the directives of a job script for the job `token`, with Slurm's `%` symbols replaced as in a job
 /// that is submitted here.
 ///

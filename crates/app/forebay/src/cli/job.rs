@@ -11,8 +11,8 @@ use forebay_control::controller::{Cause, Failure};
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, job_usage, pool_status,
-    recover, run_job, stage_now,
+    OnFailure, PoolSelection, RecoverOptions, Recovered, Recovery, RunError, RunOptions, job_usage,
+    pool_status, recover, run_job, stage_now,
 };
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 use tempfile::NamedTempFile;
@@ -59,6 +59,9 @@ pub enum JobCommand {
         /// Only this job; required in a pool over several hosts
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
+        /// End the job of --job-id also if it runs, or may run: its script loses its buffer
+        #[arg(long, requires = "job_id")]
+        force: bool,
     },
     /// Stage into or out of a persistent instance or a kept job
     Stage(StageArguments),
@@ -189,8 +192,9 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
         JobCommand::Top { pool, once, interval } => {
             Ok(show_top(&pool.selection()?, once, interval))
         }
-        JobCommand::Recover { pool, discard, job_id } => {
-            let list = recover(&pool.selection()?, job_id.as_deref(), discard, terminal)?;
+        JobCommand::Recover { pool, discard, job_id, force } => {
+            let options = RecoverOptions { job: job_id.as_deref(), discard, force };
+            let list = recover(&pool.selection()?, options, terminal)?;
             terminal.clear();
             let printed = print_answer(&show::recovered(&list));
             let is_kept = |one: &Recovered| matches!(one.recovery, Recovery::Kept(_));

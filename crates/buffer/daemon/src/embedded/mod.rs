@@ -6,9 +6,11 @@
 //! through a socket in the directory, and use the pool as well ([`JoinedPool`]) while it
 //! [shares](EmbeddedPool::share) it.
 
+mod job_lock;
 mod lock;
 mod sharing;
 
+pub use job_lock::{JobLock, JobLocked};
 pub use sharing::JoinedPool;
 
 use std::fs;
@@ -211,6 +213,12 @@ impl EmbeddedPool {
     /// A client of the pool, for this process's user.
     pub fn client(&self) -> &ControllerClient {
         &self.client
+    }
+
+    /// Tries to lock the job `token` for this process.
+    pub fn lock_job(&self, token: &str) -> Result<JobLocked, DaemonError> {
+        let locked = JobLock::try_lock(&self.directory, token);
+        locked.map_err(|error| pool_error(&self.directory, error))
     }
 
     /// Permits other processes to join.

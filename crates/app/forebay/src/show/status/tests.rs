@@ -17,9 +17,11 @@ fn example() -> Status {
         written: true,
         ending: false,
         creator: "test".into(),
+        runner: "test".into(),
         owner,
         created: UnixMillis(0),
         hosts: Vec::new(),
+        mounted: false,
         waits_for: None,
     };
     let instance = |id, label: &str, session, state: &str| InstanceStatus {
