@@ -8,7 +8,8 @@ use forebay_daemon::ControllerClient;
 use forebay_daemon::embedded::JobLock;
 use forebay_job_script::{Direction, Stage};
 
-use crate::error::RunError;
+use crate::advice::JobInPool;
+use crate::error::{Kept, RunError};
 use crate::pool::{PoolHandle, PoolSelection};
 use crate::running::{lock_job, refuse_running};
 use crate::wait::{Interrupt, Observer, StepError, await_step};
@@ -87,7 +88,9 @@ pub fn recover(
         let recovery = match recovered_job {
             Ok(recovery) => recovery,
             Err(StepError::Failed(failure)) => Recovery::Kept(failure),
-            Err(StepError::Interrupted) => return Err(RunError::Interrupted(token, true)),
+            Err(StepError::Interrupted) => {
+                return Err(interrupt.error(JobInPool::new(&token, selection), Kept::Data));
+            }
         };
         recovered.push(Recovered { token, recovery });
     }
@@ -187,7 +190,7 @@ pub fn stage_now(
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
             let _ = client.request(Request::CancelStage { stage });
-            return Err(RunError::Interrupted(token, true));
+            return Err(interrupt.error(JobInPool::new(&token, selection), Kept::Data));
         }
     }
     let status = client.status().map_err(fail)?;
