@@ -110,3 +110,22 @@ fn mistyped_stage_out_does_not_keep_a_persistent_instance() {
     assert!(destroyed.status.success(), "{}", text_of(&destroyed));
     home.assert_clean();
 }
+
+#[test]
+fn stage_out_of_a_file_onto_a_directory_says_so_before_and_after() {
+    let home = Home::new();
+    fs::create_dir(home.path("results")).unwrap();
+    let script = "#!/bin/sh\n#DW jobdw capacity=64MiB type=scratch access_mode=striped\n\
+                  #DW stage_out type=file source=$DW_JOB_STRIPED/r destination=%d/results\n\
+                  echo 1 > $DW_JOB_STRIPED/r\n";
+    let text = text_of(&home.script("job.sh", script));
+    let directory = home.path("results");
+    let warning = format!("line 3: {} is a directory here", directory.display());
+    assert!(text.contains(&warning), "{text}");
+    let failure = format!("{}: is a directory, which is not replaced", directory.display());
+    assert!(text.contains(&failure), "{text}");
+    fs::remove_dir(&directory).unwrap();
+    run_advice(&home, &text, "recover");
+    assert_eq!(fs::read_to_string(directory).unwrap(), "1\n");
+    home.assert_clean();
+}

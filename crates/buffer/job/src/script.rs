@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_control::controller::{Cause, Failure, InstanceSpec, Setup};
 use forebay_job_script::{
-    CreatePersistent, Direction, InstanceType, JobScript, StagePath, Symbols,
+    CreatePersistent, Direction, InstanceType, JobScript, StageKind, StagePath, Symbols,
 };
 
 use crate::error::RunError;
@@ -74,6 +74,13 @@ pub fn script_warnings(script: &JobScript) -> impl Iterator<Item = String> {
         let StagePath::Pfs(destination) = &stage.destination else {
             return None;
         };
+        if stage.kind == StageKind::File && Path::new(destination).is_dir() {
+            return Some(format!(
+                "line {}: {destination} is a directory here; end the destination with `/` to stage \
+                 the file into it",
+                stage.line
+            ));
+        }
         let parent = Path::new(destination).parent()?;
         let missing = parent.symlink_metadata().err()?;
         (missing.kind() == ErrorKind::NotFound).then(|| {
