@@ -174,3 +174,53 @@ fn run_whose_server_was_killed_goes_on_with_the_next_one() {
     assert_eq!(result(&home, "first"), "first\n");
     home.assert_clean();
 }
+
+#[test]
+fn job_that_runs_is_neither_recovered_nor_run_again() {
+    let home = Home::new();
+    let body = "echo 1 > $DW_JOB_STRIPED/result\ntouch first.began\n".to_owned() + &wait_line("go");
+    // One that serves the pool, and one that has joined it.
+    let first = start(&home, "first", &body);
+    wait_for_file(&home, "first.began");
+    let body = body.replace("first", "second") + "cat $DW_JOB_STRIPED/result > second.read\n";
+    let second = start(&home, "second", &body);
+    wait_for_file(&home, "second.began");
+    for (name, run) in [("first", &first), ("second", &second)] {
+        for more in [None, Some("--discard")] {
+            let mut arguments = vec!["recover", "--job-id", name];
+            arguments.extend(more);
+            let refused = home.forebay(&arguments);
+            assert_eq!(refused.status.code(), Some(1), "{}", text_of(&refused));
+            let reason = format!("process {} runs or recovers job `{name}`", run.id());
+            assert!(text_of(&refused).contains(&reason), "{}", text_of(&refused));
+        }
+        let again = text_of(&home.forebay(&["run", "--job-id", name, name]));
+        let reason = format!("process {} runs or recovers job `{name}`", run.id());
+        assert!(again.contains(&reason) && !again.contains("forebay recover"), "{again}");
+    }
+    fs::write(home.path("go"), "").unwrap();
+    succeed(&home, "second", second);
+    succeed(&home, "first", first);
+    assert_eq!(fs::read_to_string(home.path("second.read")).unwrap(), "1\n");
+    assert_eq!(result(&home, "first"), "1\n");
+    assert_eq!(fs::read_dir(home.path(".forebay/runs")).unwrap().count(), 0);
+    home.assert_clean();
+}
+
+#[test]
+fn job_that_runs_is_ended_by_force() {
+    let home = Home::new();
+    let body = "echo 1 > $DW_JOB_STRIPED/result\ntouch first.began\n".to_owned() + &wait_line("go");
+    let mut first = start(&home, "first", &body);
+    wait_for_file(&home, "first.began");
+    let recovered = home.forebay(&["recover", "--job-id", "first", "--force"]);
+    assert!(
+        text_of(&recovered).contains("job first: staged out 1 file"),
+        "{}",
+        text_of(&recovered)
+    );
+    assert_eq!(result(&home, "first"), "1\n");
+    fs::write(home.path("go"), "").unwrap();
+    wait(&mut first);
+    home.assert_clean();
+}

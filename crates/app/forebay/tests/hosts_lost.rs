@@ -67,7 +67,7 @@ impl WaitingRecovery {
         let log = site.cluster.pfs().join("recover.log");
         let file = fs::File::create(&log).unwrap();
         let child = site
-            .host(2)
+            .host(0)
             .command(USER, env!("CARGO_BIN_EXE_forebay"))
             .args(["recover", "--job-id", "job1", "--pool", site.file()])
             .stdout(file.try_clone().unwrap())

@@ -25,6 +25,7 @@ mod hosts_sessions;
 mod hosts_staging;
 mod interrupt;
 mod job;
+mod job_advice;
 mod large_pool;
 mod library;
 mod log;

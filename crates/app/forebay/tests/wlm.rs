@@ -119,6 +119,10 @@ fn a_check_names_the_variables_of_persistent_instances_by_their_access_modes() {
     let create = json!({"version": 1, "function": "create_persistent", "name": "shared",
         "user": USER.0, "group": USER.1, "capacity": "16MiB", "access": ["private"]});
     assert_eq!(call_as(&site, USER, &create)["result"], json!({}));
+    let mut expired = create.clone();
+    (expired["name"], expired["lifetime_seconds"]) = (json!("expired"), json!(0));
+    let refused = &call_as(&site, USER, &expired)["error"];
+    assert!(refused.to_string().contains("expire at once"), "{refused}");
     let directives = "#DW persistentdw name=shared\n#DW persistentdw name=absent";
     let script = write_script(&site, "uses.sh", directives);
     let report =

@@ -74,6 +74,11 @@ impl Bridge {
                 Ok(Reply::Staged(self.status()?.staged(&job, Direction::Out).into()))
             }
             Call::Teardown { job, hurry } => self.tear_down(job, hurry),
+            Call::CreatePersistent { lifetime_seconds: Some(0), .. } => {
+                let message = "`lifetime_seconds` is 0: the instance would expire at once; leave it \
+                               out, or give a number above 0";
+                Err(WlmError::new(ErrorKind::Invalid, message))
+            }
             Call::CreatePersistent {
                 name,
                 user,

@@ -260,10 +260,10 @@ impl<'a> Leader<'a> {
                 Ok(report)
             }
             Err(error) if keep => {
-                let interrupted = matches!(error, RunError::Interrupted(..));
+                let interrupted = matches!(error, RunError::Interrupted { .. });
                 Err(AdhocError::Kept { reason: step_text(&error), leader, interrupted })
             }
-            Err(RunError::Interrupted(..)) => Err(AdhocError::Interrupted),
+            Err(RunError::Interrupted { .. }) => Err(AdhocError::Interrupted),
             Err(error) => Err(AdhocError::Step(error)),
         }
     }

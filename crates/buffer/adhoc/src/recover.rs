@@ -108,9 +108,10 @@ fn stage_out(
     let pool = running.pool();
     // The user interrupts it if a host is lost again.
     let lost = AtomicBool::new(false);
-    let outcome = with_supervision(running.fleet(), &lost, || {
-        forebay_job::recover(&pool, Some(JOB), false, observer)
-    });
+    // Its leader is dead, and with it the program's connection to the pool.
+    let job = forebay_job::RecoverOptions { job: Some(JOB), discard: false, force: true };
+    let outcome =
+        with_supervision(running.fleet(), &lost, || forebay_job::recover(&pool, job, observer));
     let outcome = match outcome {
         Ok(list) => Ok(list.into_iter().next().map_or(Recovery::NothingToSave, |one| one.recovery)),
         // It had been torn down when its leader was killed.

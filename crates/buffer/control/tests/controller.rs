@@ -483,7 +483,26 @@ fn destroy_without_hurry_keeps_persistent_data_to_be_staged_out() {
     let destroy = |hurry| Request::DestroyPersistent { name: token("data"), hurry };
     let kept = pool.request(ADA, destroy(false)).unwrap_err();
     assert!(kept.reason.contains("1 stage-out(s) are not done (1 failed)"), "{kept}");
+    assert!(kept.reason.contains(": $DW_PERSISTENT_STRIPED_data/a; "), "{kept}");
+    assert!(kept.reason.contains("give --hurry"), "{kept}");
     pool.request(ADA, destroy(true)).unwrap();
+}
+
+/// As of a mistyped path of `forebay stage`.
+#[test]
+fn stage_out_whose_source_does_not_exist_does_not_keep_a_persistent_instance() {
+    let mut pool = test_pool();
+    persistent(&mut pool, ADA, "data", false).unwrap();
+    let missing = FailedFile { path: "$DW_JOB_STRIPED/nothere".into(), errno: 2 };
+    let missing = StageFailure::new("missing".into(), [missing], StageProgress::default());
+    pool.peers.storage.mover_outcome = Some(MoverOutcome::Failed(missing));
+    let (kind, instance) = (StageKind::File, InstanceRef::Job);
+    let what = Stage::new(Direction::Out, kind, instance, "/pfs/a", "nothere").unwrap();
+    let stage = Request::BeginStage { token: token("data"), what };
+    let Answer::Stage(stage) = pool.request(ADA, stage).unwrap() else { panic!("no stage") };
+    pool.request(ADA, Request::AwaitStage { stage }).unwrap_err();
+    let destroy = Request::DestroyPersistent { name: token("data"), hurry: false };
+    pool.request(ADA, destroy).unwrap();
 }
 
 /// Of two runs that have set up the same job, only the later one may end it.

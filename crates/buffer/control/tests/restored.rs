@@ -128,6 +128,10 @@ fn controller_restored_from_a_backup_removes_nothing_and_waits_for_the_operator(
     let all = fragments(&pool);
     assert_eq!(all.len(), 6);
     pool.restore(&backup);
+    // Before the nodes have told what they have obeyed, it is not known whether this is lost.
+    let early = reply(&mut pool, ROOT, Request::AcceptRestored).unwrap().unwrap_err();
+    assert_eq!(early.cause, Cause::Busy, "{early}");
+    assert!(early.reason.contains("not reported since"), "{early}");
     pool.advance_ms(OFFLINE_MS);
     assert!(pool.controller.status().outdated);
     assert_eq!(fragments(&pool), all);

@@ -8,6 +8,8 @@ use thiserror::Error;
 use forebay_control::controller::{Cause, Failure};
 use forebay_daemon::DaemonError;
 
+use crate::advice::JobInPool;
+
 /// The reason for which a job failed, or was not run.
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -34,29 +36,45 @@ pub enum RunError {
     Step(&'static str, Failure),
     /// A step failed; the results are kept in the pool under this token.
     #[error(
-        "{_0}: {_1}\nthe results of job {_2} are kept in the pool; once the cause is fixed, \
-         `forebay recover --job-id {_2}` stages them out, and removes the job unless results are \
-         left (with --discard it destroys them)"
+        "{_0}: {_1}\nthe results of job {} are kept in the pool; once the cause is fixed, \
+         `{}` stages them out, and removes the job unless results are \
+         left (with --discard it destroys them)", _2.token, _2.recover()
     )]
-    ResultsKept(&'static str, Failure, String),
+    ResultsKept(&'static str, Failure, JobInPool),
     /// A step was refused or failed; a job with this token was in the pool before and stays there
     /// with its data.
     #[error(
-        "{_0}: {_1}\njob {_2} was in the pool before, and its data is kept there; \
-         `forebay recover --job-id {_2}` stages it out"
+        "{_0}: {_1}\njob {} was in the pool before, and its data is kept there; \
+         `{}` stages it out", _2.token, _2.recover()
     )]
-    ExistingJobKept(&'static str, Failure, String),
+    ExistingJobKept(&'static str, Failure, JobInPool),
     /// A step failed, and what was set up for this token may still be in the pool.
-    #[error(
-        "{_0}: {_1}\njob {_2} may still be in the pool; `forebay recover --job-id {_2}` ends it"
-    )]
-    MayRemain(&'static str, Failure, String),
+    #[error("{_0}: {_1}\njob {} may still be in the pool; `{}` ends it", _2.token, _2.recover())]
+    MayRemain(&'static str, Failure, JobInPool),
     /// The script could not be started.
     #[error("{} cannot be started: {_1}", _0.display())]
     ScriptNotStarted(PathBuf, std::io::Error),
-    /// A signal interrupted it; the token, and whether results are kept under it.
-    #[error("interrupted; {}", after_interrupt(_0, *_1))]
-    Interrupted(String, bool),
+    /// A signal interrupted it.
+    #[error("interrupted; {}", after_interrupt(job, *kept))]
+    Interrupted {
+        /// The job.
+        job: JobInPool,
+        /// What is left of it.
+        kept: Kept,
+        /// The signal.
+        signal: i32,
+    },
+}
+
+/// What an interrupted job leaves in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing.
+    Nothing,
+    /// Its space, of which nothing is to be staged out.
+    Space,
+    /// Data that is to be staged out.
+    Data,
 }
 
 impl RunError {
@@ -74,7 +92,7 @@ impl RunError {
             | RunError::ExistingJobKept(..)
             | RunError::MayRemain(..)
             | RunError::ScriptNotStarted(..)
-            | RunError::Interrupted(..) => false,
+            | RunError::Interrupted { .. } => false,
         }
     }
 }
@@ -85,12 +103,16 @@ fn script_errors(path: &Path, errors: &ScriptErrors) -> String {
     errors.0.iter().map(line).collect::<Vec<String>>().join("\n")
 }
 
-fn after_interrupt(token: &str, kept: bool) -> String {
+fn after_interrupt(job: &JobInPool, kept: Kept) -> String {
+    let (token, recover) = (&job.token, job.recover());
     match kept {
-        true => format!(
-            "the data of job {token} is kept in the pool, and `forebay recover --job-id {token}` \
-             stages it out"
+        Kept::Nothing => format!("job {token} left nothing behind"),
+        Kept::Space => format!(
+            "the data of job {token} only takes space in the pool, since nothing is to be staged \
+             out; `{recover}` removes it"
         ),
-        false => format!("job {token} left nothing behind"),
+        Kept::Data => {
+            format!("the data of job {token} is kept in the pool, and `{recover}` stages it out")
+        }
     }
 }

@@ -7,10 +7,12 @@ use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, JobScript};
 
-use crate::error::RunError;
+use crate::advice::JobInPool;
+use crate::error::{Kept, RunError};
 use crate::options::{OnFailure, RunOptions, RunPhase};
 use crate::pool::PoolHandle;
 use crate::process::JobProcess;
+use crate::running::new_creator;
 use crate::script;
 use crate::wait::{Interrupt, Observer, StepError, await_step};
 
@@ -18,6 +20,7 @@ use crate::wait::{Interrupt, Observer, StepError, await_step};
 pub(crate) struct JobLife<'a> {
     pool: &'a PoolHandle,
     token: &'a str,
+    job: &'a JobInPool,
     /// The unique name under which this run sets up its session.
     creator: String,
     /// The session that the token names, once that is known.
@@ -45,14 +48,15 @@ impl<'a> JobLife<'a> {
     /// A life before its first step.
     pub fn new(
         pool: &'a PoolHandle,
-        token: &'a str,
+        job: &'a JobInPool,
         observer: &'a mut dyn Observer,
         interrupt: &'a Interrupt,
     ) -> JobLife<'a> {
         JobLife {
             pool,
-            token,
-            creator: script::new_creator(),
+            token: &job.token,
+            job,
+            creator: new_creator(),
             session: None,
             observer,
             interrupt,
@@ -75,7 +79,7 @@ impl<'a> JobLife<'a> {
         self.create_persistents(script, options.account.as_deref())?;
         self.prepare(script, options).map_err(|(step, error)| self.abandon(step, error))?;
         let Some(code) = self.run_script(script, options)? else {
-            return Err(RunError::Interrupted(self.token.to_owned(), true));
+            return Err(self.interrupt.error(self.job.clone(), self.kept()));
         };
         let kept = self.finish(code, options.on_failure).map_err(|(step, error)| {
             if code != 0 {
@@ -194,6 +198,11 @@ impl<'a> JobLife<'a> {
         self.client().status().map_or(true, |status| status.has_stages_out(self.token))
     }
 
+    /// What an interrupted script leaves.
+    fn kept(&self) -> Kept {
+        if self.has_stages_out() { Kept::Data } else { Kept::Space }
+    }
+
     /// Creates the persistent instances that the script names.
     fn create_persistents(
         &mut self,
@@ -274,7 +283,7 @@ impl<'a> JobLife<'a> {
     /// results and is torn down; an earlier one is at most unmounted, and keeps its data. One that
     /// another run has taken over is left alone.
     fn abandon(&mut self, step: &'static str, error: StepError) -> RunError {
-        let token = self.token.to_owned();
+        let (token, job) = (self.token, self.job.clone());
         let session = match self.session {
             Some(session) => Ok(session),
             None => self.session_origin(),
@@ -292,7 +301,7 @@ impl<'a> JobLife<'a> {
             // Another run has taken the job over: nothing of this one is left.
             return match error {
                 StepError::Failed(failure) => RunError::Step(step, failure),
-                StepError::Interrupted => RunError::Interrupted(token, false),
+                StepError::Interrupted => self.interrupt.error(job, Kept::Nothing),
             };
         }
         if let Err(failure) = &cleaned {
@@ -302,15 +311,16 @@ impl<'a> JobLife<'a> {
         }
         match (error, session) {
             (StepError::Failed(failure), Ok(SessionOrigin::Earlier)) => {
-                RunError::ExistingJobKept(step, failure, token)
+                RunError::ExistingJobKept(step, failure, job)
             }
             (StepError::Failed(failure), _) if cleaned.is_err() => {
-                RunError::MayRemain(step, failure, token)
+                RunError::MayRemain(step, failure, job)
             }
             (StepError::Failed(failure), _) => RunError::Step(step, failure),
             (StepError::Interrupted, session) => {
                 let kept = cleaned.is_err() || matches!(session, Ok(SessionOrigin::Earlier));
-                RunError::Interrupted(token, kept)
+                let kept = if kept { self.kept() } else { Kept::Nothing };
+                self.interrupt.error(job, kept)
             }
         }
     }
@@ -318,15 +328,15 @@ impl<'a> JobLife<'a> {
     /// The error of a step after the script has run. Its results are kept, unless the
     /// job was torn down in the meantime.
     fn keep_results(&self, step: &'static str, error: StepError) -> RunError {
-        let token = self.token.to_owned();
+        let job = self.job.clone();
         match error {
             StepError::Failed(failure)
                 if matches!(self.session_origin(), Ok(SessionOrigin::None)) =>
             {
                 RunError::Step(step, failure)
             }
-            StepError::Failed(failure) => RunError::ResultsKept(step, failure, token),
-            StepError::Interrupted => RunError::Interrupted(token, true),
+            StepError::Failed(failure) => RunError::ResultsKept(step, failure, job),
+            StepError::Interrupted => self.interrupt.error(job, self.kept()),
         }
     }
 
@@ -356,7 +366,7 @@ impl<'a> JobLife<'a> {
         };
         let code = process.wait(|| self.interrupt.is_set()).map_err(|error| {
             let failure = Failure::new(Cause::Failed, format!("waiting for the script: {error}"));
-            RunError::ResultsKept("run", failure, self.token.to_owned())
+            RunError::ResultsKept("run", failure, self.job.clone())
         })?;
         self.phases.push(RunPhase {
             name: "run",

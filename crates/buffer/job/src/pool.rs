@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_control::controller::{JobUsage, Request};
+use forebay_control::controller::{JobUsage, Request, is_valid_token};
 use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::{Status, StatusSource};
-use forebay_daemon::embedded::{self, EmbeddedPool, EmbeddedPoolOptions, JoinedPool, OpenPool};
+use forebay_daemon::embedded::{
+    self, EmbeddedPool, EmbeddedPoolOptions, JobLocked, JoinedPool, OpenPool,
+};
 
 use crate::error::RunError;
 
@@ -67,6 +69,20 @@ impl PoolHandle {
             PoolHandle::Joined(pool) => pool.client(),
             PoolHandle::Shared(client) => client,
         }
+    }
+
+    /// Tries to lock a job of an embedded pool for this process. `None`: the pool is over several hosts,
+    /// where other hosts could not see the lock.
+    pub(crate) fn lock_job(&self, token: &str) -> Result<Option<JobLocked>, RunError> {
+        if !is_valid_token(token) {
+            // The controller refuses it.
+            return Ok(None);
+        }
+        Ok(match self {
+            PoolHandle::Embedded(pool) => Some(pool.lock_job(token)?),
+            PoolHandle::Joined(pool) => Some(pool.lock_job(token)?),
+            PoolHandle::Shared(_) => None,
+        })
     }
 
     /// A source of the status of this pool, which was opened as `selection`, for another thread.

@@ -1,12 +1,17 @@
 //! Finishing interrupted jobs, and staging into and out of existing instances.
 
-use forebay_control::controller::{Answer, Cause, Failure, Lifetime, Request, StageStatus};
+use forebay_control::controller::{
+    Answer, Cause, Failure, Lifetime, Request, SessionStatus, StageStatus,
+};
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
+use forebay_daemon::embedded::JobLock;
 use forebay_job_script::{Direction, Stage};
 
-use crate::error::RunError;
+use crate::advice::JobInPool;
+use crate::error::{Kept, RunError};
 use crate::pool::{PoolHandle, PoolSelection};
+use crate::running::{lock_job, refuse_running};
 use crate::wait::{Interrupt, Observer, StepError, await_step};
 
 /// The result of finishing an interrupted job.
@@ -34,15 +39,26 @@ pub struct Recovered {
     pub recovery: Recovery,
 }
 
-/// Finishes the interrupted jobs in a pool, or only `job`: stages out the results of those whose
-/// script ran (or destroys them, if `discard`), and tears all of them down. Persistent instances
-/// stay. In a pool over several hosts other jobs may be running, so `job` is required.
+/// What to recover, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoverOptions<'a> {
+    /// Only this job.
+    pub job: Option<&'a str>,
+    /// Destroy the results.
+    pub discard: bool,
+    /// End the job also if it runs.
+    pub force: bool,
+}
+
+/// Finishes the interrupted jobs in a pool, or only one: stages out the results of those whose
+/// script ran (or destroys them), and tears all of them down. Persistent instances stay. In a pool over
+/// several hosts other jobs may be running, so the job is required. A job that runs is refused.
 pub fn recover(
     selection: &PoolSelection,
-    job: Option<&str>,
-    discard: bool,
+    options: RecoverOptions<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Recovered>, RunError> {
+    let RecoverOptions { job, discard, force } = options;
     let interrupt = Interrupt::install();
     let pool = PoolHandle::open_existing(selection)?;
     if let (PoolHandle::Shared(_) | PoolHandle::Joined(_), None) = (&pool, job) {
@@ -63,12 +79,18 @@ pub fn recover(
         let written = session.written;
         // Nothing is announced of another user's job, which the controller will refuse.
         let permitted = client.job_view(&token).map_err(StepError::Failed);
+        let _lock = match permitted.is_ok() && !force {
+            true => lock_to_recover(&pool, session)?,
+            false => None,
+        };
         let recovered_job = permitted
             .and_then(|_| recover_job(client, &token, written, discard, &interrupt, observer));
         let recovery = match recovered_job {
             Ok(recovery) => recovery,
             Err(StepError::Failed(failure)) => Recovery::Kept(failure),
-            Err(StepError::Interrupted) => return Err(RunError::Interrupted(token, true)),
+            Err(StepError::Interrupted) => {
+                return Err(interrupt.error(JobInPool::new(&token, selection), Kept::Data));
+            }
         };
         recovered.push(Recovered { token, recovery });
     }
@@ -78,6 +100,22 @@ pub fn recover(
     }
     pool.close()?;
     Ok(recovered)
+}
+
+/// Locks a job that does not run; one of a pool over several hosts has no lock.
+fn lock_to_recover(
+    pool: &PoolHandle,
+    session: &SessionStatus,
+) -> Result<Option<JobLock>, RunError> {
+    match pool {
+        PoolHandle::Shared(_) => {
+            let refused = refuse_running(session);
+            refused.map(|()| None).map_err(|failure| RunError::Step("recover", failure))
+        }
+        PoolHandle::Joined(_) => lock_job(pool, &session.token, "recover"),
+        // This process has the pool for itself. A run that waits for it may have the lock.
+        PoolHandle::Embedded(_) => Ok(None),
+    }
 }
 
 fn recover_job(
@@ -152,7 +190,7 @@ pub fn stage_now(
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
             let _ = client.request(Request::CancelStage { stage });
-            return Err(RunError::Interrupted(token, true));
+            return Err(interrupt.error(JobInPool::new(&token, selection), Kept::Data));
         }
     }
     let status = client.status().map_err(fail)?;

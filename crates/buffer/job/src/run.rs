@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use forebay_daemon::activity::serve_metrics;
 
-use crate::error::RunError;
+use crate::advice::JobInPool;
+use crate::error::{Kept, RunError};
 use crate::life::JobLife;
 use crate::options::{RunOptions, RunReport};
 use crate::pool::{PoolHandle, PoolSelection};
+use crate::running::lock_job;
 use crate::script;
 use crate::wait::{Interrupt, Observer};
 
@@ -33,6 +35,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let interrupt = Interrupt::install();
     let pool = open_pool(&options.pool, &token, observer, &interrupt)?;
+    let job_lock = lock_job(&pool, &token, "set up")?;
     let metrics = match options.metrics {
         Some(address) => {
             let source = pool.status_source(&options.pool, METRICS_TIMEOUT);
@@ -43,9 +46,11 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
         }
         None => None,
     };
-    let mut life = JobLife::new(&pool, &token, observer, &interrupt);
+    let job = JobInPool::new(&token, &options.pool);
+    let mut life = JobLife::new(&pool, &job, observer, &interrupt);
     let outcome = life.run(&script, options);
     let phases = life.into_phases();
+    drop(job_lock);
     let awaited = await_other_runs(&pool, observer, &interrupt);
     drop(metrics);
     let closed = pool.close();
@@ -72,7 +77,9 @@ fn open_pool(
         !interrupt.is_set()
     });
     match opened {
-        Err(_) if interrupt.is_set() => Err(RunError::Interrupted(token.to_owned(), false)),
+        Err(_) if interrupt.is_set() => {
+            Err(interrupt.error(JobInPool::new(token, selection), Kept::Nothing))
+        }
         Ok(PoolHandle::Embedded(pool)) => {
             pool.share()?;
             Ok(PoolHandle::Embedded(pool))

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_control::controller::{Cause, Failure, InstanceSpec, Setup};
 use forebay_job_script::{
-    CreatePersistent, Direction, InstanceType, JobScript, StagePath, Symbols,
+    CreatePersistent, Direction, InstanceType, JobScript, StageKind, StagePath, Symbols,
 };
 
 use crate::error::RunError;
@@ -18,13 +18,6 @@ const MAX_SCRIPT: u64 = 16 << 20;
 pub(crate) fn new_token() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}{:03}-{}", since.as_secs(), since.subsec_millis(), std::process::id())
-}
-
-/// A unique name under which a run sets up its session; the pool's status shows it.
-pub(crate) fn new_creator() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let number = RandomState::new().hash_one(new_token());
-    format!("forebay run {number:016x}")
 }
 
 /// Reads the directives of a job script for the job `token`, with Slurm's `%` symbols replaced as in a job
@@ -81,6 +74,13 @@ pub fn script_warnings(script: &JobScript) -> impl Iterator<Item = String> {
         let StagePath::Pfs(destination) = &stage.destination else {
             return None;
         };
+        if stage.kind == StageKind::File && Path::new(destination).is_dir() {
+            return Some(format!(
+                "line {}: {destination} is a directory here; end the destination with `/` to stage \
+                 the file into it",
+                stage.line
+            ));
+        }
         let parent = Path::new(destination).parent()?;
         let missing = parent.symlink_metadata().err()?;
         (missing.kind() == ErrorKind::NotFound).then(|| {

@@ -1,7 +1,7 @@
 //! Waiting for a request while showing its progress, until it is done or the user interrupts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ use forebay_daemon::ControllerClient;
 use forebay_daemon::activity::Status;
 use forebay_policy::pool::NodeId;
 use forebay_store::objects::RemovalProgress;
+
+use crate::advice::JobInPool;
+use crate::error::{Kept, RunError};
 
 /// Time without visible progress after which the user is shown the likely reason, and again
 /// whenever the reason changes.
@@ -39,9 +42,12 @@ pub(crate) enum StepError {
     Interrupted,
 }
 
-/// A flag that signals set.
+/// A flag that signals set, and which of them did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt {
+    flag: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on. A second one ends the process at once.
@@ -50,15 +56,30 @@ impl Interrupt {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // Registering fails only for signals that cannot be caught.
-            let flag = || interrupt.0.clone();
+            let flag = || interrupt.flag.clone();
+            let number = usize::try_from(signal).unwrap_or_default();
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag());
+            let _ = signal_hook::flag::register_usize(signal, interrupt.signal.clone(), number);
             let _ = signal_hook::flag::register(signal, flag());
         }
         interrupt
     }
 
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// The signal.
+    pub fn signal(&self) -> i32 {
+        match i32::try_from(self.signal.load(Ordering::Relaxed)) {
+            Ok(0) | Err(_) => signal_hook::consts::SIGINT,
+            Ok(signal) => signal,
+        }
+    }
+
+    /// The error of a command on a job that it has interrupted.
+    pub fn error(&self, job: JobInPool, kept: Kept) -> RunError {
+        RunError::Interrupted { job, kept, signal: self.signal() }
     }
 }
 
@@ -177,7 +198,13 @@ fn stall_reason(status: Result<Status, Failure>, job: Option<&str>) -> String {
         Ok(status) => status,
         Err(failure) => return failure.to_string(),
     };
-    let mut reason = silence(&status, job);
+    let mut reason = match status.outdated {
+        true => "no reply: the controller's database is older than what the storage nodes have \
+                 obeyed, or was lost; an operator restores the latest one, or accepts the loss with \
+                 `forebay accept-restored`"
+            .to_owned(),
+        false => silence(&status, job),
+    };
     for host in &status.refused {
         reason.push_str(&format!("; {host}"));
     }

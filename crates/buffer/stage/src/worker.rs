@@ -219,9 +219,17 @@ impl<'a> Worker<'a> {
             }
         }
         let (parent, name) = target.open_parent()?;
-        if parent.lstat(&name).is_ok_and(|existing| existing.kind == FileKind::Other) {
-            let reason = "is a device, a pipe or a socket; it is not replaced by a file";
-            return Err(target.problem(reason, Errno::EXIST));
+        match parent.lstat(&name).map(|existing| existing.kind) {
+            Ok(FileKind::Other) => {
+                let reason = "is a device, a pipe or a socket; it is not replaced by a file";
+                return Err(target.problem(reason, Errno::EXIST));
+            }
+            Ok(FileKind::Directory) => {
+                let reason = "is a directory, which is not replaced by a file; end the destination \
+                              with `/` to stage the file into it";
+                return Err(target.problem(reason, Errno::ISDIR));
+            }
+            Ok(FileKind::File | FileKind::Symlink) | Err(_) => {}
         }
         let parent: Arc<dyn DirHandle> = Arc::from(parent);
         let durability = &self.ctx.durability;

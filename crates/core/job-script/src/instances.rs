@@ -3,7 +3,7 @@
 use super::access;
 use super::capacity;
 use super::directive::{Access, AccessMode, CreatePersistent, InstanceType, JobInstance, Swap};
-use super::error::{Findings, quote};
+use super::error::{Findings, closest_match, quote};
 use super::fields::{Fields, Value};
 use super::lexer::Word;
 
@@ -46,9 +46,7 @@ fn instance_type(
 ) -> Option<InstanceType> {
     match (value.text.as_str(), pfs) {
         ("scratch", None) => Some(InstanceType::Scratch),
-        ("scratch", Some(pfs)) => {
-            findings.refuse(pfs.at, "`pfs=` with type=scratch", "remove it, or write type=cache")
-        }
+        ("scratch", Some(pfs)) => findings.refuse(pfs.at, "`pfs=` with type=scratch", "remove it"),
         ("cache", Some(pfs)) if pfs.text.starts_with('/') => {
             Some(InstanceType::Cache { pfs: pfs.text })
         }
@@ -60,12 +58,15 @@ fn instance_type(
         ("cache", None) => findings.refuse(
             value.at,
             "type=cache without `pfs=`",
-            "add `pfs=` and the directory it caches",
+            "write type=scratch and stage files in and out; `forebay run` supports no caches",
         ),
         (other, _) => findings.refuse(
             value.at,
             format!("unknown type {}", quote(other)),
-            "write `scratch` or `cache`",
+            match closest_match(other, &["scratch", "cache"]) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "write `type=scratch`".to_owned(),
+            },
         ),
     }
 }

@@ -69,6 +69,15 @@ pub(super) fn directive_lines<'a>(
 ) -> (Vec<DirectiveLine<'a>>, Vec<u32>) {
     let mut found: Vec<DirectiveLine<'a>> = Vec::new();
     let mut unread = Vec::new();
+    let bare = text.strip_prefix('\u{feff}');
+    if bare.is_some() {
+        findings.report(
+            Position { line: 1, column: 1 },
+            "a UTF-8 byte order mark before the first line, with which it is neither `#!` nor a comment",
+            "save the script without one, such as with `sed -i '1s/^\\xEF\\xBB\\xBF//' SCRIPT`",
+        );
+    }
+    let text = bare.unwrap_or(text);
     let mut lines = (1u32..).zip(text.split('\n'));
     while let Some((number, line)) = lines.next() {
         let at = Position { line: number, column: 1 };

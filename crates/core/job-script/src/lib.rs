@@ -19,6 +19,7 @@ mod error;
 mod fields;
 mod instances;
 mod lexer;
+mod overlap;
 mod parser;
 mod path;
 mod script;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::directive::{
-    AccessMode, Direction, InstanceRef, InstanceType, Stage, StageKind, StagePath,
-};
+use super::directive::{AccessMode, Direction, InstanceRef, InstanceType, Stage};
 use super::error::{Findings, Position};
+use super::overlap;
 use super::script::JobScript;
 
 /// Validates the whole script.
@@ -24,19 +23,10 @@ pub(super) fn validate_script(script: &JobScript, findings: &mut Findings) {
             );
         }
     }
-    let mut files: BTreeMap<&StagePath, u32> = BTreeMap::new();
     for stage in &script.stages {
         stageable(script, stage, findings);
-        if stage.kind == StageKind::File
-            && let Some(first) = files.insert(&stage.destination, stage.line)
-        {
-            findings.report(
-                start(stage.line),
-                format!("the stage of line {first} writes the same file"),
-                "give each its own destination",
-            );
-        }
     }
+    overlap::check_destinations(&script.stages, findings);
 }
 
 fn start(line: u32) -> Position {

@@ -170,6 +170,10 @@ const MISTAKES: &[(&str, u32, u32, &str)] = &[
         "without a blank before `=`",
     ),
     ("#DW jobdw capacity=1GiB type=scatch access_mode=striped", 1, 30, "unknown type"),
+    ("#DW jobdw capacity=1GiB type=scrach access_mode=striped", 1, 30, "did you mean `scratch`"),
+    ("#DW jobdw capacity=1GiB type=cache access_mode=striped", 1, 30, "write type=scratch"),
+    ("\u{feff}#!/bin/sh\n#DW persistentdw name=x\n", 1, 1, "byte order mark"),
+    ("\u{feff}#DW persistentdw name=x\n", 1, 1, "byte order mark"),
     ("#DW jobdw capacity=1GiB type=scratch access_mode=stripped", 1, 50, "did you mean `striped`"),
     ("#DW jobdw capacity=1GiB type=scratch access_mode=striped,striped", 1, 58, "twice"),
     ("#DW jobdw capacity=1GiB type=scratch access_mode=striped(MFS=1GiB", 1, 57, "`(` without `)`"),
@@ -353,7 +357,12 @@ fn only_striped_scratch_can_be_staged() {
         assert!(errors.to_string().contains(words), "{errors}");
     }
     let twice = format!("#DW jobdw capacity=1GiB type=scratch access_mode=striped\n{stage}{stage}");
-    assert!(JobScript::parse(&twice, None).unwrap_err().to_string().contains("same file"));
+    assert!(
+        JobScript::parse(&twice, None)
+            .unwrap_err()
+            .to_string()
+            .contains("that of the stage of line")
+    );
 }
 
 #[test]
@@ -496,4 +505,93 @@ fn arbitrary_text_does_not_panic() {
         let _ = parse_list(&text);
     }
     assert!(accepted > 1000);
+}
+
+/// Two stages, and the words of the message at the second one; none if they can run together.
+const DESTINATIONS: &[(&str, &str, &str)] = &[
+    (
+        "file:/p/a $DW_JOB_STRIPED/i",
+        "file:/p/b $DW_JOB_STRIPED//./i",
+        "that of the stage of line 2",
+    ),
+    (
+        "directory:/p/a $DW_JOB_STRIPED/i",
+        "file:/p/f $DW_JOB_STRIPED/i/f",
+        "inside that of the stage of line 2",
+    ),
+    (
+        "file:/p/f $DW_JOB_STRIPED/i/",
+        "directory:/p/a $DW_JOB_STRIPED/i",
+        "line 2 has its destination inside",
+    ),
+    (
+        "directory:/p/a $DW_JOB_STRIPED",
+        "directory:/p/b $DW_JOB_STRIPED/",
+        "that of the stage of line 2",
+    ),
+    (
+        "directory:/p/a $DW_JOB_STRIPED/",
+        "file:/p/f $DW_JOB_STRIPED/f",
+        "inside that of the stage of line 2",
+    ),
+    (
+        "directory:/p/a $DW_JOB_STRIPED/i",
+        "list:/p/list $DW_JOB_STRIPED/i",
+        "that of the stage of line 2",
+    ),
+    (
+        "file:/p/a $DW_JOB_STRIPED/i",
+        "list:/p/list $DW_JOB_STRIPED/i/j",
+        "inside that of the stage of line 2",
+    ),
+    ("directory:/p/a $DW_JOB_STRIPED/i", "directory:/p/b $DW_JOB_STRIPED/j", ""),
+    ("directory:/p/a $DW_JOB_STRIPED/i", "directory:/p/b $DW_JOB_STRIPED/in", ""),
+    ("directory:/p/a $DW_JOB_STRIPED/i", "file:/p/f $DW_JOB_STRIPED/f", ""),
+    ("directory:/p/a $DW_JOB_STRIPED/i", "file:/p/f $DW_PERSISTENT_STRIPED_x/i", ""),
+    ("list:/p/list $DW_JOB_STRIPED/", "list:/p/other $DW_JOB_STRIPED/", ""),
+    ("list:/p/list $DW_JOB_STRIPED/", "directory:/p/a $DW_JOB_STRIPED/i", ""),
+    (
+        "file:$DW_JOB_STRIPED/a /p/out",
+        "file:$DW_JOB_STRIPED/b /p//./out",
+        "that of the stage of line 2",
+    ),
+    (
+        "directory:$DW_JOB_STRIPED/a /p/out",
+        "directory:$DW_JOB_STRIPED/b /p/out/b/",
+        "inside that of",
+    ),
+    (
+        "directory:$DW_JOB_STRIPED/a /p/out",
+        "file:$DW_PERSISTENT_STRIPED_x/b /p/out/b",
+        "inside that of",
+    ),
+    ("directory:$DW_JOB_STRIPED/a /p/out", "file:$DW_JOB_STRIPED/b /p/out/../b", ""),
+    ("directory:$DW_JOB_STRIPED/a /p/out/a", "directory:$DW_JOB_STRIPED/b /p/out/b", ""),
+    ("directory:$DW_JOB_STRIPED/a /p/run", "log:$DW_JOB_STRIPED/logs /p/run", ""),
+    ("directory:/p/a $DW_JOB_STRIPED/i", "directory:$DW_JOB_STRIPED/i /p/a", ""),
+];
+
+#[test]
+fn stages_with_overlapping_destinations_are_refused() {
+    let directive = |stage: &str| {
+        let (kind, ends) = stage.split_once(':').unwrap();
+        let (source, destination) = ends.split_once(' ').unwrap();
+        let name = if source.starts_with('$') { "stage_out" } else { "stage_in" };
+        format!("#DW {name} type={kind} source={source} destination={destination}\n")
+    };
+    for (first, second, words) in DESTINATIONS {
+        let text = format!(
+            "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n{}{}#DW persistentdw name=x\n",
+            directive(first),
+            directive(second)
+        );
+        match JobScript::parse(&text, None) {
+            Ok(_) => assert!(words.is_empty(), "{text}"),
+            Err(errors) => {
+                assert!(!words.is_empty() && errors.to_string().contains(words), "{text}{errors}");
+                assert_eq!(errors.0.len(), 1, "{errors}");
+                assert_eq!(errors.0[0].position.line, 3, "{errors}");
+            }
+        }
+    }
 }

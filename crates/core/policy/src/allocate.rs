@@ -78,6 +78,12 @@ pub enum AllocationError {
     /// No node is in service.
     #[error("no storage node of the pool is online")]
     NoNodes,
+    /// Nodes are online, but all of them are drained.
+    #[error("all storage nodes of the pool that are online are drained")]
+    Drained {
+        /// The first of them.
+        node: NodeId,
+    },
     /// The pool has fewer granules than requested, free ones and others.
     #[error("the request is larger than the pool: {wanted} granules requested, {total} in all")]
     LargerThanPool {
@@ -135,6 +141,7 @@ impl AllocationError {
             | AllocationError::Unequal { wanted, free } => Some((wanted, free)),
             AllocationError::Nothing
             | AllocationError::NoNodes
+            | AllocationError::Drained { .. }
             | AllocationError::TooFewNodes { .. } => None,
         }
     }
@@ -152,7 +159,11 @@ pub fn allocate(
         return Err(AllocationError::Nothing);
     }
     if !nodes.iter().any(|n| n.state == NodeState::Online && n.total > 0) {
-        return Err(AllocationError::NoNodes);
+        let drained = nodes.iter().filter(|n| n.state == NodeState::Drained && n.total > 0);
+        return Err(match drained.map(|n| n.id).min() {
+            Some(node) => AllocationError::Drained { node },
+            None => AllocationError::NoNodes,
+        });
     }
     let mut shares = match request.size {
         Size::WholeNodes(wanted) => whole_nodes(nodes, request, &ranked, wanted)?,

@@ -23,10 +23,7 @@ pub enum RemovalRefused {
         sessions: u32,
     },
     /// Its results are not staged out; only `hurry` overrides this.
-    #[error(
-        "{unfinished} stage-out(s) are not done ({failed} failed); stage out again, or give \
-         `hurry` to destroy the data"
-    )]
+    #[error("{unfinished} stage-out(s) are not done ({failed} failed)")]
     DataPending {
         /// Stage-outs that are not done.
         unfinished: u32,

@@ -144,7 +144,12 @@ fn empty_pools_and_empty_requests_are_refused() {
     assert_eq!(allocate(&[node(0, 1, 0)], &ask(Size::Granules(0))), Err(AllocationError::Nothing));
     let mut drained = node(0, 1, 0);
     drained.state = NodeState::Drained;
-    assert_eq!(allocate(&[drained], &ask(Size::Granules(1))), Err(AllocationError::NoNodes));
+    let mut offline = node(1, 1, 0);
+    offline.state = NodeState::Offline;
+    let one = ask(Size::Granules(1));
+    assert_eq!(allocate(std::slice::from_ref(&offline), &one), Err(AllocationError::NoNodes));
+    let node = drained.id;
+    assert_eq!(allocate(&[offline, drained], &one), Err(AllocationError::Drained { node }));
 }
 
 fn pools() -> impl Strategy<Value = Vec<StorageNode>> {

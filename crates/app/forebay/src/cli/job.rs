@@ -11,8 +11,8 @@ use forebay_control::controller::{Cause, Failure};
 use forebay_control::messages::UnixMillis;
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{
-    OnFailure, PoolSelection, Recovered, Recovery, RunError, RunOptions, job_usage, pool_status,
-    recover, run_job, stage_now,
+    JobInPool, OnFailure, PoolSelection, RecoverOptions, Recovered, Recovery, RunError, RunOptions,
+    job_usage, pool_status, recover, run_job, stage_now,
 };
 use forebay_job_script::{Direction, InstanceRef, Stage, StageKind};
 use tempfile::NamedTempFile;
@@ -59,6 +59,9 @@ pub enum JobCommand {
         /// Only this job; required in a pool over several hosts
         #[arg(long, value_name = "ID")]
         job_id: Option<String>,
+        /// End the job of --job-id also if it runs, or may run: its script loses its buffer
+        #[arg(long, requires = "job_id")]
+        force: bool,
     },
     /// Stage into or out of a persistent instance or a kept job
     Stage(StageArguments),
@@ -165,7 +168,9 @@ pub fn run(command: JobCommand) -> ExitCode {
         Err(error) => {
             print_stderr(format_args!("error: {error}"));
             ExitCode::from(match error {
-                RunError::Interrupted(..) => 130,
+                RunError::Interrupted { signal, .. } => {
+                    128u8.saturating_add(u8::try_from(signal).unwrap_or_default())
+                }
                 error => 1 + u8::from(error.is_bad_input()),
             })
         }
@@ -179,20 +184,23 @@ fn execute(command: JobCommand, terminal: &mut Terminal) -> Result<ExitCode, Run
             show_job_usage(&pool.selection()?, Some(&job), json)
         }
         JobCommand::Status { pool, job: None, json } => {
-            let status = pool_status(&pool.selection()?)?;
+            let pool = pool.selection()?;
+            let status = pool_status(&pool)?;
             Ok(print_answer(&if json {
                 serde_json::to_string_pretty(&status).unwrap_or_default() + "\n"
             } else {
-                show::status(&status, now())
+                show::status(&status, now(), &pool.option())
             }))
         }
         JobCommand::Top { pool, once, interval } => {
             Ok(show_top(&pool.selection()?, once, interval))
         }
-        JobCommand::Recover { pool, discard, job_id } => {
-            let list = recover(&pool.selection()?, job_id.as_deref(), discard, terminal)?;
+        JobCommand::Recover { pool, discard, job_id, force } => {
+            let options = RecoverOptions { job: job_id.as_deref(), discard, force };
+            let pool = pool.selection()?;
+            let list = recover(&pool, options, terminal)?;
             terminal.clear();
-            let printed = print_answer(&show::recovered(&list));
+            let printed = print_answer(&show::recovered(&list, &pool.option()));
             let is_kept = |one: &Recovered| matches!(one.recovery, Recovery::Kept(_));
             Ok(if list.iter().any(is_kept) { ExitCode::FAILURE } else { printed })
         }
@@ -246,8 +254,9 @@ fn execute_run(arguments: RunArguments, terminal: &mut Terminal) -> Result<ExitC
     }
     if report.kept {
         print_stderr(format_args!(
-            "its results are kept in the pool as job {}; `forebay recover` stages them out",
-            report.token
+            "its results are kept in the pool as job {}; `{}` stages them out",
+            report.token,
+            JobInPool::new(&report.token, &options.pool).recover()
         ));
     }
     Ok(ExitCode::from(u8::try_from(report.code).unwrap_or(1)))

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -24,6 +24,11 @@ use crate::show::evacuations::left_on_node;
 
 /// Time between two looks at a node that is being drained.
 const WAIT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time in which the storage nodes of a pool report to a controller that has started.
+const CONTACT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two looks at whether they have.
+const CONTACT_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub struct PoolArguments {
@@ -95,6 +100,22 @@ impl NewPoolArguments {
             size: self.pool_size,
         }))
     }
+}
+
+/// Accepts a restored database, once the storage nodes have told what they have obeyed.
+fn accept_restored(selection: &PoolSelection) -> Result<(), RunError> {
+    let pool = PoolHandle::open_existing(selection)?;
+    let asked = Instant::now();
+    let outcome = loop {
+        match pool.controller().request(Request::AcceptRestored) {
+            Err(failure) if failure.cause == Cause::Busy && asked.elapsed() < CONTACT_TIMEOUT => {
+                std::thread::sleep(CONTACT_INTERVAL);
+            }
+            outcome => break outcome,
+        }
+    };
+    pool.close()?;
+    outcome.map(drop).map_err(|failure| RunError::Step("accept-restored", failure))
 }
 
 /// Commands of a pool's operator.

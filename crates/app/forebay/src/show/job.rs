@@ -79,7 +79,7 @@ pub fn staged(moved: &StageProgress) -> String {
 }
 
 /// The outcome of `forebay recover`, one line per job.
-pub fn recovered(list: &[Recovered]) -> String {
+pub fn recovered(list: &[Recovered], pool_option: &str) -> String {
     let mut text = String::new();
     for Recovered { token, recovery } in list {
         let outcome = match recovery {
@@ -95,7 +95,7 @@ pub fn recovered(list: &[Recovered]) -> String {
                 format!("not touched: {failure}")
             }
             Recovery::Kept(failure) => format!(
-                "kept: {failure}; run `forebay recover` again when the cause is removed, or give \
+                "kept: {failure}; run `forebay recover{pool_option}` again when the cause is removed, or give \
                  the results up with --discard"
             ),
         };

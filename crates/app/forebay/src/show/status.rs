@@ -76,7 +76,7 @@ fn age(now: UnixMillis, then: UnixMillis) -> String {
 }
 
 /// The status of a pool at the time `now`.
-pub fn status(status: &Status, now: UnixMillis) -> String {
+pub fn status(status: &Status, now: UnixMillis, pool_option: &str) -> String {
     let mut text = String::new();
     add_pools(&mut text, status);
     text.push('\n');
@@ -86,7 +86,7 @@ pub fn status(status: &Status, now: UnixMillis) -> String {
     add_stages(&mut text, status);
     add_evacuations(&mut text, status);
     add_decisions(&mut text, status);
-    add_advice(&mut text, status);
+    add_advice(&mut text, status, pool_option);
     text
 }
 
@@ -373,7 +373,7 @@ fn add_unreachable_data(text: &mut String, status: &Status) {
 }
 
 /// The process that uses the pool, or the jobs that need `forebay recover`.
-fn add_advice(text: &mut String, status: &Status) {
+fn add_advice(text: &mut String, status: &Status, pool_option: &str) {
     if let Some(process) = status.process {
         text.push_str(&format!("\nprocess {process} has the pool open\n"));
         return;
@@ -386,9 +386,9 @@ fn add_advice(text: &mut String, status: &Status) {
     text.push('\n');
     for job in jobs {
         let advice = if job.written {
-            "its data is here; `forebay recover` stages it out"
+            format!("its data is here; `forebay recover{pool_option}` stages it out")
         } else {
-            "it had not run; `forebay recover` removes it"
+            format!("it had not run; `forebay recover{pool_option}` removes it")
         };
         text.push_str(&format!("job {} was interrupted: {advice}\n", job.token));
     }

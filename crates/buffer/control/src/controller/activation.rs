@@ -125,7 +125,8 @@ impl Controller {
             let stage = self.state.stages.get(*id);
             if stage.is_some_and(|stage| {
                 stage.directive.direction == Direction::Out
-                    && (stage.state == StageState::Done || stage.without_source > 0)
+                    && (stage.state == StageState::Done
+                        || stage.directive.line > 0 && stage.without_source > 0)
             }) {
                 self.state.stages.reopen(*id);
             }

@@ -107,7 +107,14 @@ impl Controller {
             }
             Err(refusal) => {
                 self.short_of_space_at = Some(self.now);
-                Err(full(&pool, refusal))
+                let mut failure = full(&pool, refusal);
+                if let AllocationError::Drained { node } = refusal
+                    && let Some(node) = self.state.storage.node(node)
+                {
+                    let name = &node.name;
+                    failure.reason.push_str(&format!("; `forebay undrain {name}` ends that"));
+                }
+                Err(failure)
             }
         }
     }

@@ -76,6 +76,7 @@ pub use request::{
 pub use request_table::RequestTable;
 pub use session_table::SessionTable;
 pub use settings::{ReadBack, Settings};
+pub use setup::is_valid_token;
 pub use shares::{ShareEnd, StageShare};
 pub use stage_table::StageTable;
 pub use state::State;

@@ -77,6 +77,18 @@ impl Controller {
     pub(super) fn accept_restored(&mut self, caller: Owner) -> Result<Accepted, Failure> {
         check_operator(caller)?;
         let Some(lost) = self.lost_revision else {
+            let silent = self.nodes_not_heard_of();
+            if !silent.is_empty() {
+                refuse!(
+                    Busy,
+                    "{} not reported since the controller's start, so it does not know whether its \
+                     database is older; try again",
+                    match &silent[..] {
+                        [node] => format!("storage node `{node}` has"),
+                        nodes => format!("storage nodes {} have", nodes.join(", ")),
+                    }
+                );
+            }
             refuse!(
                 Invalid,
                 "the controller's database is not older than what its storage nodes have obeyed: \
@@ -100,6 +112,16 @@ impl Controller {
         }
         self.quarantine_replacements();
         Ok(Accepted::Answer(Answer::Done))
+    }
+
+    /// The names of the storage nodes in service that have not reported since the controller started.
+    fn nodes_not_heard_of(&self) -> Vec<String> {
+        let nodes = self.state.storage.nodes();
+        let silent = nodes.filter(|(id, _)| {
+            !self.state.storage.is_forgotten(*id)
+                && !self.contacts.has_reported(&Peer::StorageNode(*id))
+        });
+        silent.map(|(_, node)| node.name.clone()).collect()
     }
 
     /// An operator decides that what only a lost state knew is removed from a node.

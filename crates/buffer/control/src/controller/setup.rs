@@ -132,7 +132,7 @@ impl Controller {
                 refuse!(
                     Busy,
                     "job `{token}` is mounted on {}: it runs, or was interrupted while it ran. \
-                     Wait for its end, or end it with `forebay recover --job-id {token}`",
+                     Wait for its end; only if it does not run any more, end it with `forebay recover`",
                     session.hosts.join(", ")
                 );
             }
@@ -292,11 +292,16 @@ fn check_pfs_path(path: &str, roots: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses tokens that are not valid directory names.
-fn check_token(token: &str) -> Result<(), Failure> {
+/// Whether a session can have this name: it is a valid name of a directory.
+pub fn is_valid_token(token: &str) -> bool {
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let length = 1..=MAX_TOKEN_LENGTH;
-    if !length.contains(&token.len()) || token.starts_with('.') || !token.chars().all(valid) {
+    length.contains(&token.len()) && !token.starts_with('.') && token.chars().all(valid)
+}
+
+/// Refuses tokens that are not valid directory names.
+fn check_token(token: &str) -> Result<(), Failure> {
+    if !is_valid_token(token) {
         refuse!(
             Invalid,
             "the name of a session consists of 1 to 64 letters, digits and `_-.`, and \

@@ -88,12 +88,18 @@ pub struct SessionStatus {
     pub ending: bool,
     /// The client that set it up first.
     pub creator: String,
+    /// The client that set it up last; empty from a controller of an earlier release.
+    #[serde(default)]
+    pub runner: String,
     /// Owner.
     pub owner: Owner,
     /// Time of creation.
     pub created: UnixMillis,
     /// Compute nodes of its last activation.
     pub hosts: Vec<String>,
+    /// Whether it is mounted, or being mounted or unmounted.
+    #[serde(default)]
+    pub mounted: bool,
     /// Why its mounts wait, if an instance that it uses moves to other nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
@@ -373,9 +379,11 @@ impl Controller {
             written: session.written,
             ending: session.ending,
             creator: session.creator.clone(),
+            runner: session.last_creator().to_owned(),
             owner: session.owner,
             created: session.created,
             hosts: session.hosts.clone(),
+            mounted: !session.activations.is_empty(),
             waits_for: self.held_by_evacuation(&session.activations),
         }
     }

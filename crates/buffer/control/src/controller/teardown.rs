@@ -1,7 +1,7 @@
 //! Teardown of sessions: refused while it would lose data, and then advanced step by step.
 
 use forebay_job_script::Direction;
-use forebay_policy::removal::{self, InstanceUses};
+use forebay_policy::removal::{self, InstanceUses, RemovalRefused};
 
 use super::dispatch::Accepted;
 use super::machine::Controller;
@@ -36,6 +36,8 @@ impl Controller {
             stage.directive.direction == Direction::Out
                 && !stage.state.is_settled()
                 && !stage.has_no_source()
+                // No script will write there and try again: whoever has named it has seen the failure.
+                && !(lifetime == Lifetime::Persistent && stage.found_no_source())
         };
         let outs: Vec<&StageRecord> = stages.filter(is_unfinished).collect();
         let failed = outs.iter();
@@ -51,7 +53,7 @@ impl Controller {
             other_sessions: count(others),
         };
         removal::check_removal(&uses, hurry)
-            .map_err(|keep| Failure::new(Cause::Busy, format!("`{token}` is kept: {keep}")))?;
+            .map_err(|keep| Failure::new(Cause::Busy, kept_text(token, lifetime, keep, &outs)))?;
         let (activations, stages) = (session.activations.clone(), session.stages.clone());
         if let Some(instance) = session.instance {
             self.cancel_evacuation(instance, "it is removed");
@@ -139,4 +141,30 @@ impl Controller {
     fn is_gone(&self, fragment: &Fragment) -> bool {
         fragment.state == FragmentState::Ending && self.state.storage.is_forgotten(fragment.node)
     }
+}
+
+/// Why `token` is not removed: the stage-outs `outs` are not done, or it is in use.
+fn kept_text(
+    token: &str,
+    lifetime: Lifetime,
+    reason: RemovalRefused,
+    outs: &[&StageRecord],
+) -> String {
+    const SHOWN: usize = 5;
+    if !matches!(reason, RemovalRefused::DataPending { .. }) {
+        return format!("`{token}` is kept: {reason}");
+    }
+    let paths = outs.iter().take(SHOWN).map(|stage| stage.source_path());
+    let mut paths: Vec<String> = paths.collect();
+    if outs.len() > SHOWN {
+        paths.push(format!("and {} more", outs.len() - SHOWN));
+    }
+    let option = match lifetime {
+        Lifetime::Persistent => "--hurry",
+        Lifetime::Job => "`hurry` (`forebay recover --discard`)",
+    };
+    format!(
+        "`{token}` is kept: {reason}: {}; stage out again, or give {option} to destroy the data",
+        paths.join(", ")
+    )
 }

@@ -6,12 +6,16 @@
 //! through a socket in the directory, and use the pool as well ([`JoinedPool`]) while it
 //! [shares](EmbeddedPool::share) it.
 
+mod job_lock;
 mod lock;
 mod sharing;
+mod size;
 
+pub use job_lock::{JobLock, JobLocked};
 pub use sharing::JoinedPool;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +25,7 @@ use forebay_control::controller::{
 };
 use forebay_protocol::address::Address;
 use forebay_store::daemon;
-use forebay_units::{Bytes, human};
+use forebay_units::Bytes;
 
 use crate::activity::{Status, StatusSource};
 use crate::client::{ControllerClient, own_user};
@@ -111,6 +115,13 @@ impl OpenPool {
         wait: &mut dyn FnMut(&str) -> bool,
     ) -> Result<OpenPool, DaemonError> {
         let fail = |reason: String| pool_error(&options.directory, reason);
+        check_owner(&options.directory)?;
+        // A refusal leaves nothing behind.
+        if !records(&options.directory).exists() {
+            let space = size::existing_ancestor(&options.directory);
+            size::granules(&space, options.size, DEFAULT_GRANULARITY)
+                .map_err(|error| fail(error.to_string()))?;
+        }
         fs::create_dir_all(&options.directory).map_err(|e| {
             fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
@@ -213,6 +224,12 @@ impl EmbeddedPool {
         &self.client
     }
 
+    /// Tries to lock the job `token` for this process.
+    pub fn lock_job(&self, token: &str) -> Result<JobLocked, DaemonError> {
+        let locked = JobLock::try_lock(&self.directory, token);
+        locked.map_err(|error| pool_error(&self.directory, error))
+    }
+
     /// Permits other processes to join.
     pub fn share(&self) -> Result<(), DaemonError> {
         self.sharing.open().map_err(|error| pool_error(&self.directory, error))
@@ -304,14 +321,7 @@ fn pool_requests(
     if size.is_none() && node.is_some() {
         return Ok(Vec::new());
     }
-    let size = checked_size(directory, size)?;
-    let granules = size.0 / granularity.0.max(1);
-    if granules == 0 {
-        return Err(DaemonError::new(format!(
-            "{} bytes are less than one granule of {} bytes",
-            size.0, granularity.0
-        )));
-    }
+    let granules = size::granules(directory, size, granularity)?;
     let used = node.map_or(0, |node| node.used);
     if granules < used {
         return Err(DaemonError::new(format!(
@@ -332,29 +342,32 @@ fn pool_requests(
     Ok(requests)
 }
 
-/// The requested size if the file system has it, or four fifths of its free space.
-fn checked_size(directory: &Path, size: Option<Bytes>) -> Result<Bytes, DaemonError> {
-    let state = rustix::fs::statvfs(directory).map_err(DaemonError::new)?;
-    let Some(size) = size else {
-        let free = state.f_bavail.saturating_mul(state.f_frsize);
-        return Ok(Bytes(free / 5 * 4));
+/// Refuses a pool of another user, unless root asks.
+fn check_owner(directory: &Path) -> Result<(), DaemonError> {
+    let own = own_user().uid;
+    let owner = match fs::metadata(records(directory)) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            fs::metadata(directory).map(|found| found.uid())
+        }
+        found => found.map(|found| found.uid()),
     };
-    let total = state.f_blocks.saturating_mul(state.f_frsize);
-    // Some file systems report no size.
-    if total > 0 && size.0 > total {
-        return Err(DaemonError::new(format!(
-            "{} are more than its file system has, which is {}; name a smaller --pool-size",
-            human::bytes(size.0),
-            human::bytes(total)
-        )));
+    match owner {
+        Ok(owner) if own != 0 && owner != own => {
+            let found = nix::unistd::User::from_uid(owner.into()).ok().flatten();
+            let name = found.map_or_else(|| owner.to_string(), |user| user.name);
+            let reason = format!("belongs to user {name}; name another one with --pool");
+            Err(pool_error(directory, reason))
+        }
+        // A new one, or an error that its use will show.
+        Ok(_) | Err(_) => Ok(()),
     }
-    Ok(size)
 }
 
 /// Refuses a directory in which no pool was ever created.
 pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), DaemonError> {
     let directory = &options.directory;
-    match fs::metadata(directory.join("controller.redb")) {
+    check_owner(directory)?;
+    match fs::metadata(records(directory)) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(pool_error(directory, error));
@@ -363,6 +376,11 @@ pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), DaemonError> {
     }
     let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
     Err(pool_error(directory, reason))
+}
+
+/// The controller's records.
+fn records(directory: &Path) -> PathBuf {
+    directory.join("controller.redb")
 }
 
 fn status_socket(directory: &Path) -> PathBuf {
@@ -417,7 +435,7 @@ fn ask<T>(
 }
 
 fn restore(directory: &Path) -> Result<Controller, DaemonError> {
-    let records = Database::open(&directory.join("controller.redb")).map_err(DaemonError::new)?;
+    let records = Database::open(&records(directory)).map_err(DaemonError::new)?;
     let rows = records.load_records().map_err(DaemonError::new)?;
     Controller::restore(Settings::default(), rows).map_err(DaemonError::new)
 }

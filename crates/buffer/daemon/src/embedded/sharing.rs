@@ -7,14 +7,14 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_net::auth::Authenticator;
 use forebay_net::lock_file::{open_lock_file, try_lock};
 use forebay_protocol::address::Address;
 use rustix::fs::{FlockOperation, flock};
 
-use super::{HOST_NAME, job_api_socket, status_socket};
+use super::{HOST_NAME, JobLock, JobLocked, job_api_socket, pool_error, status_socket};
 use crate::client::ControllerClient;
 use crate::connection::Endpoint;
 use crate::error::DaemonError;
@@ -22,6 +22,7 @@ use crate::error::DaemonError;
 /// A pool that another process serves for as long as this exists.
 pub struct JoinedPool {
     client: ControllerClient,
+    directory: PathBuf,
     _users: File,
 }
 
@@ -37,7 +38,14 @@ impl JoinedPool {
         };
         // While `joining` is locked, no process begins to serve the pool for itself alone.
         let client = connect(directory).ok();
-        Ok(client.map(|client| JoinedPool { client, _users: users }))
+        let directory = directory.to_owned();
+        Ok(client.map(|client| JoinedPool { client, directory, _users: users }))
+    }
+
+    /// Tries to lock the job `token` for this process.
+    pub fn lock_job(&self, token: &str) -> Result<JobLocked, DaemonError> {
+        let locked = JobLock::try_lock(&self.directory, token);
+        locked.map_err(|error| pool_error(&self.directory, error))
     }
 
     /// A client of the pool, for this process's user.

@@ -17,9 +17,11 @@ fn example() -> Status {
         written: true,
         ending: false,
         creator: "test".into(),
+        runner: "test".into(),
         owner,
         created: UnixMillis(0),
         hosts: Vec::new(),
+        mounted: false,
         waits_for: None,
     };
     let instance = |id, label: &str, session, state: &str| InstanceStatus {
@@ -166,7 +168,7 @@ stage of 42, line 4, failed: away: gone
 
 job 42 was interrupted: its data is here; `forebay recover` stages it out
 ";
-    let text = status(&example(), UnixMillis(125_900));
+    let text = status(&example(), UnixMillis(125_900), "");
     assert_eq!(text, expected, "\n{text}");
 }
 
@@ -220,7 +222,7 @@ fn status_names_instances_on_offline_nodes() {
     let mut shared = example();
     shared.pools[0].name = "flash".into();
     shared.nodes[0].name = "bb1".into();
-    let text = status(&shared, UnixMillis(125_900));
+    let text = status(&shared, UnixMillis(125_900), "");
     assert!(
         text.contains(
             "\n42 has data on offline nodes bb1; operations that need them are blocked\n"
@@ -229,12 +231,12 @@ fn status_names_instances_on_offline_nodes() {
     );
     assert!(text.contains("`forebay forget NODE`"), "{text}");
     shared.nodes[0].forgotten = true;
-    let text = status(&shared, UnixMillis(125_900));
+    let text = status(&shared, UnixMillis(125_900), "");
     assert!(!text.contains("offline"), "{text}");
     assert!(text.contains("given up"), "{text}");
     shared.nodes[0].forgotten = false;
     shared.nodes[0].online = true;
-    let text = status(&shared, UnixMillis(125_900));
+    let text = status(&shared, UnixMillis(125_900), "");
     assert!(!text.contains("offline"), "{text}");
 }
 
@@ -244,7 +246,7 @@ fn status_says_what_an_operator_has_to_decide() {
     pool.nodes[0].wrong_disk = true;
     pool.nodes[0].unknown = 2;
     pool.control.outdated = true;
-    let text = status(&pool, UnixMillis(0));
+    let text = status(&pool, UnixMillis(0), "");
     for advice in [
         "embedded  embedded  wrong disk",
         "accept the loss of what happened since with `forebay accept-restored`\n",
@@ -260,6 +262,6 @@ fn empty_pool_in_use_names_its_process() {
     let mut empty = example();
     (empty.sessions, empty.instances, empty.stages) = Default::default();
     empty.process = Some(77);
-    let text = status(&empty, UnixMillis(0));
+    let text = status(&empty, UnixMillis(0), "");
     assert!(text.ends_with("\nnothing is allocated\n\nprocess 77 has the pool open\n"), "{text}");
 }

@@ -131,22 +131,33 @@ impl StageRecord {
         index.and_then(|index| u32::try_from(index).ok())
     }
 
-    /// Whether it is a stage-out of the script that has failed twice because nothing has been
+    /// Whether it is a stage-out that has failed twice because nothing has been
     /// written at its source: it holds no results back. Once is not enough, since the user may want
     /// to save files at another path.
     pub fn has_no_source(&self) -> bool {
         self.without_source > 1 && matches!(self.state, StageState::Failed(_))
     }
 
+    /// Whether it is a stage-out whose last attempt has failed because nothing has been written at its
+    /// source.
+    pub(in crate::controller) fn found_no_source(&self) -> bool {
+        self.without_source > 0 && matches!(self.state, StageState::Failed(_))
+    }
+
+    /// The path of its source, for messages.
+    pub(in crate::controller) fn source_path(&self) -> String {
+        match &self.directive.source {
+            StagePath::Buffer(source) => format!("{}/{}", source.instance.variable(), source.path),
+            StagePath::Pfs(path) => path.clone(),
+        }
+    }
+
     /// Whether these files of a failed attempt show that the source, a file or directory that the
-    /// script has named, does not exist.
+    /// directive has named, does not exist.
     pub(in crate::controller) fn lacks_source(&self, failed: &[FailedFile]) -> bool {
-        let StagePath::Buffer(source) = &self.directive.source else {
-            return false;
-        };
-        let shown = || format!("{}/{}", source.instance.variable(), source.path);
-        let missing = |file: &FailedFile| file.errno == Errno::ENOENT.0 && file.path == shown();
-        self.directive.line > 0
+        let missing =
+            |file: &FailedFile| file.errno == Errno::ENOENT.0 && file.path == self.source_path();
+        matches!(self.directive.source, StagePath::Buffer(_))
             && matches!(self.directive.kind, StageKind::File | StageKind::Directory)
             && matches!(failed, [file] if missing(file))
     }
