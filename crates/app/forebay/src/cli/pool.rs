@@ -315,17 +315,6 @@ fn discard_unknown(selection: &PoolSelection, name: &str) -> Result<(), RunError
     pool.close()
 }
 
-fn accept_restored(selection: &PoolSelection) -> Result<(), RunError> {
-    let outcome = request_once(selection, "accept-restored", Request::AcceptRestored);
-    outcome.map_err(|error| match error {
-        // The request has no input: it is the database that has nothing to accept.
-        RunError::Step(step, Failure { cause: Cause::Invalid, reason }) => {
-            RunError::Step(step, Failure::new(Cause::NotFound, reason))
-        }
-        other => other,
-    })
-}
-
 /// Gives up a node and returns the message for the operator.
 fn forget(selection: &PoolSelection, name: &str, lost: bool) -> Result<String, RunError> {
     if let PoolSelection::Embedded(options) = selection {

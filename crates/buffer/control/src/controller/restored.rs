@@ -90,7 +90,7 @@ impl Controller {
                 );
             }
             refuse!(
-                Invalid,
+                NotFound,
                 "the controller's database is not older than what its storage nodes have obeyed: \
                  there is nothing to accept"
             );
