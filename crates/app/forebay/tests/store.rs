@@ -178,7 +178,7 @@ fn lost_log_destroys_nothing() {
         .map(|one| one["id"].as_str().unwrap().to_owned())
         .collect();
     let flash = home.join(".forebay/flash");
-    let (log, objects) = (flash.join("log"), flash.join("objects"));
+    let objects = flash.join("objects");
     let is_there = |id: &String| objects.join(id).is_dir();
     let segment = log_files(home, "log.").remove(0);
     let whole = fs::read(&segment).unwrap();
@@ -236,8 +236,9 @@ fn log_that_ends_too_early_destroys_nothing() {
         "#!/bin/sh\n#DW create_persistent name=second capacity=16MiB type=scratch access_mode=striped\n",
     );
     let all = dump(home, &[]);
-    let ids = all["instances"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
-    let second = ids.filter(|id| *id != first).next().unwrap().to_owned();
+    let mut ids =
+        all["instances"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
+    let second = ids.find(|id| *id != first).unwrap().to_owned();
     fs::write(&segment, &before).unwrap();
     let (code, text) = outcome(home, &["run", "--pool-size", "1GiB", "job.sh"]);
     assert!(code != Some(0) && text.contains(&second), "{text}");
@@ -273,7 +274,7 @@ fn directories_of_the_format_before_are_read_and_those_of_newer_releases_refused
         &["run", "job.sh"][..],
         &["store", "check", ".forebay"],
         &["store", "dump", ".forebay"],
-        &["store", "drop-instance", ".forebay", "--instance", "1", "--destroy-data"],
+        &["store", "drop-instance", ".forebay", "--instance", "0000000000000001", "--destroy-data"],
     ];
     for command in commands {
         let (code, text) = outcome(home, command);

@@ -38,7 +38,8 @@ pub fn note_dropped<S: Storage>(storage: &S, id: InstanceId) -> io::Result<()> {
     replace_file(storage, &format!("{DROPPED}{id}"), &[])
 }
 
-fn dropped_instances<S: Storage>(storage: &S) -> io::Result<Vec<InstanceId>> {
+/// The instances that were given up.
+pub fn dropped_instances<S: Storage>(storage: &S) -> io::Result<Vec<InstanceId>> {
     let names = storage.list_files()?;
     Ok(names.iter().filter_map(|name| name.strip_prefix(DROPPED)?.parse().ok()).collect())
 }

@@ -3,7 +3,7 @@
 use crate::checkpoint::read_state;
 use crate::format_version::check_format;
 use crate::log::{RecoveryError, scan_log, segment_first_sequence};
-use crate::lost_instances::{check_instances, note_dropped};
+use crate::lost_instances::{check_instances, dropped_instances, note_dropped};
 use crate::namespace::{Body, Inode};
 use crate::objects::list_instances;
 use crate::recovery::{
@@ -315,8 +315,11 @@ impl OfflineStore {
         let not_noted = |error: io::Error| format!("the removal cannot be noted: {error}");
         let (state, _) = self.load().map_err(failed)?;
         if !state.volumes.contains_key(&id) {
-            let found = list_instances(&self.directory.join("objects"));
-            if !found.is_ok_and(|found| found.contains(&id)) {
+            let is_listed =
+                |list: io::Result<Vec<InstanceId>>| list.is_ok_and(|ids| ids.contains(&id));
+            if !is_listed(list_instances(&self.directory.join("objects")))
+                || is_listed(dropped_instances(&self.storage))
+            {
                 return Err(format!("there is no instance {id}"));
             }
             return note_dropped(&self.storage, id).map_err(not_noted);

@@ -25,13 +25,7 @@ use forebay_workload::collective::{Algorithm, CollectiveSpec, Operation};
 use forebay_workload::placement::Placement;
 
 #[derive(Debug, Args)]
-#[command(
-    mut_arg("pattern", of_traffic),
-    mut_arg("message", of_traffic),
-    mut_arg("load", of_traffic),
-    mut_arg("messages", of_traffic),
-    mut_arg("rate_limit", of_traffic)
-)]
+#[command(mut_args(of_traffic))]
 #[command(after_help = "Examples:\n  \
         forebay sim collective allreduce --machine theta --nodes 128 --ppn 64 --size 8B\n  \
         forebay sim collective alltoall --machine theta --nodes 64 --size 4KiB --algorithm bruck\n  \
@@ -99,10 +93,15 @@ pub(super) struct CollectiveArgs {
     ior: Vec<String>,
 }
 
-/// An option of the traffic beside the operations.
+/// Options of the traffic beside the operations need that traffic.
 fn of_traffic(option: Arg) -> Arg {
-    // What an argument requires is not checked if that is in conflict with another one.
-    option.requires("traffic_nodes").conflicts_with("ior_nodes")
+    match option.get_id().as_str() {
+        "pattern" | "message" | "load" | "messages" | "rate_limit" => {
+            // What an argument requires is not checked if that is in conflict with another one.
+            option.requires("traffic_nodes").conflicts_with("ior_nodes")
+        }
+        _ => option,
+    }
 }
 
 fn operation(text: &str) -> Result<Operation, String> {

@@ -21,7 +21,7 @@ pub enum Acquired {
     /// This process has locked it.
     Locked(fs::File),
     /// Another process serves the pool in it.
-    Joined(JoinedPool),
+    Joined(Box<JoinedPool>),
 }
 
 /// Locks the directory for this process, or joins the one that has it, if that permits it. If it does
@@ -38,7 +38,7 @@ pub fn acquire_directory(
             Err(refused) => refused,
         };
         if let Some(joined) = JoinedPool::join(directory)? {
-            return Ok(Acquired::Joined(joined));
+            return Ok(Acquired::Joined(Box::new(joined)));
         }
         let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
         let dying = is_dying(holder.trim());

@@ -132,7 +132,7 @@ impl OpenPool {
             }
             Acquired::Joined(pool) => {
                 resize(&pool, &directory, options.size)?;
-                Ok(OpenPool::Joined(pool))
+                Ok(OpenPool::Joined(*pool))
             }
         };
         open().map_err(|error| pool_error(&directory, error))
