@@ -22,11 +22,11 @@ pub use programs::{
 /// User and group of a process.
 pub type User = (u32, u32);
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Polls `condition` until it gives a value; panics after a minute.
+/// Polls `condition` until it gives a value; panics after two minutes: Slurm looks for jobs to tear down every thirty seconds.
 pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
