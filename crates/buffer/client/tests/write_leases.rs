@@ -206,11 +206,15 @@ fn observe_concurrently(network: FaultyNetwork) {
             });
         }
         let (start, mut end) = (Instant::now(), 0);
-        while start.elapsed() < Duration::from_secs(4) {
-            end += write_piece(&file, end, 1000).unwrap() as u64;
+        let mut outcome = Ok(0);
+        while outcome.is_ok() && start.elapsed() < Duration::from_secs(4) {
+            outcome = write_piece(&file, end, 1000);
+            end += outcome.unwrap_or_default() as u64;
             written.store(end, Ordering::Release);
         }
+        // Also after a failure: the observers would never end.
         stop.store(true, Ordering::Release);
+        outcome.unwrap();
     });
     drop(file);
     check_content(&pool.client(), FILE, written.load(Ordering::Acquire));
