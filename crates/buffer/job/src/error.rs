@@ -59,14 +59,14 @@ pub enum RunError {
     Interrupted {
         /// The job.
         job: JobInPool,
-        /// What is left of it.
+        /// The data that the job leaves in the pool.
         kept: Kept,
         /// The signal.
         signal: i32,
     },
 }
 
-/// What an interrupted job leaves in the pool.
+/// The data that an interrupted job leaves in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing.

@@ -198,7 +198,7 @@ impl<'a> JobLife<'a> {
         self.client().status().map_or(true, |status| status.has_stages_out(self.token))
     }
 
-    /// What an interrupted script leaves.
+    /// The data that an interrupted script leaves in the pool.
     fn kept(&self) -> Kept {
         if self.has_stages_out() { Kept::Data } else { Kept::Space }
     }

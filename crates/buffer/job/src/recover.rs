@@ -39,7 +39,7 @@ pub struct Recovered {
     pub recovery: Recovery,
 }
 
-/// What to recover, and how.
+/// Options of a recovery: the jobs, and the treatment of their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoverOptions<'a> {
     /// Only this job.

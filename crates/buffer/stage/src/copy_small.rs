@@ -1,4 +1,4 @@
-//! Small files of one directory: read together and written together, where the ends support that.
+//! Small files of one directory, which are collected, read, and written together where the target supports that.
 
 use std::ffi::OsStr;
 use std::sync::Arc;

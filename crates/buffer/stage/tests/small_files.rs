@@ -97,7 +97,7 @@ fn damage(sides: &Sides, path: &str) {
     fs::create_dir_all(object.join("not a file")).unwrap();
 }
 
-/// What happens to files between their listing and their turn: each has its own result.
+/// Files that change between their listing and their copy: each has its own result.
 #[test]
 fn files_that_change_vanish_or_cannot_be_read_have_results_of_their_own() {
     let sides = sides();

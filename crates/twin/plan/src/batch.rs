@@ -21,11 +21,11 @@ pub struct UnreadableOption {
     pub line: u32,
     /// The option and its value.
     pub text: String,
-    /// What it would determine.
+    /// The property of the job that the option sets.
     pub kind: OptionKind,
 }
 
-/// What an option of a batch script determines.
+/// The property of a job that an option of its batch script sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     /// The number of nodes.

@@ -20,7 +20,7 @@ use crate::console::{print_answer, print_stderr, print_stdout};
 /// Largest call that is read, in bytes.
 const MAX_CALL: u64 = 1 << 20;
 
-/// What stands for the id of a job that is not submitted.
+/// Placeholder for the id of a job that is not submitted.
 const JOB_ID: &str = "JOBID";
 
 /// Arguments of `forebay wlm`.

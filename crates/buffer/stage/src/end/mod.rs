@@ -102,7 +102,7 @@ pub struct SmallFile<'a> {
     pub contents: &'a [u8],
 }
 
-/// What was read of a small file: its attributes and contents at one moment; `None` if it has to be opened
+/// A small file that was read: its attributes and contents at one moment; `None` if it has to be opened
 /// to be copied.
 pub type ReadFile = Option<(FileStat, Vec<u8>)>;
 
