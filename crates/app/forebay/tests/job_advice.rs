@@ -2,6 +2,7 @@
 
 use crate::embedded_home;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -108,6 +109,55 @@ fn mistyped_stage_out_does_not_keep_a_persistent_instance() {
     assert_eq!(staged.status.code(), Some(1), "{}", text_of(&staged));
     let destroyed = home.forebay(&["destroy-persistent", "tables"]);
     assert!(destroyed.status.success(), "{}", text_of(&destroyed));
+    home.assert_clean();
+}
+
+#[test]
+fn interrupted_stage_of_a_persistent_instance_says_that_it_is_cancelled() {
+    let home = Home::new();
+    let create = ["create-persistent", "--pool-size", "1GiB", "tables", "--capacity", "256MiB"];
+    let created = home.forebay(&create);
+    assert!(created.status.success(), "{}", text_of(&created));
+    fs::create_dir(home.path("many")).unwrap();
+    for file in 0..20_000 {
+        fs::write(home.path(&format!("many/{file}")), "1").unwrap();
+    }
+    let stage = ["stage", "--instance", "tables", "in", "many", "many"];
+    let mut child = home.command(&stage).stderr(Stdio::piped()).spawn().unwrap();
+    let mut messages = BufReader::new(child.stderr.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("stage") {
+        assert!(messages.read_line(&mut text).unwrap() > 0, "it does not stage: {text}");
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    messages.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
+    assert!(text.contains("the data of `tables` stays in the pool"), "{text}");
+    assert!(!text.contains("recover"), "{text}");
+    let staged = home.forebay(&stage);
+    assert!(staged.status.success(), "{}", text_of(&staged));
+    let destroyed = home.forebay(&["destroy-persistent", "tables"]);
+    assert!(destroyed.status.success(), "{}", text_of(&destroyed));
+    home.assert_clean();
+}
+
+#[test]
+fn lost_records_of_the_controller_do_not_make_a_new_pool() {
+    let home = Home::new();
+    let create = ["create-persistent", "--pool-size", "1GiB", "tables", "--capacity", "64MiB"];
+    assert!(home.forebay(&create).status.success());
+    let records = home.path(".forebay/controller.redb");
+    let kept = home.path("kept");
+    fs::rename(&records, &kept).unwrap();
+    let output = home.forebay(&["create-persistent", "others", "--capacity", "64MiB"]);
+    let text = text_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("controller.redb`, are missing"), "{text}");
+    assert!(!records.exists());
+    let dump = home.forebay(&["store", "dump", ".forebay/flash"]);
+    assert!(text_of(&dump).contains("\"capacity\": 67108864"), "{}", text_of(&dump));
+    fs::rename(&kept, &records).unwrap();
+    assert!(home.forebay(&["destroy-persistent", "tables"]).status.success());
     home.assert_clean();
 }
 

@@ -62,18 +62,21 @@ fn calls_of_a_batch_system_carry_a_job_through_its_life() {
                        "script": script, "caller": "test"});
     call(&site, setup.clone());
     call(&site, setup);
+    let mount = json!({"version": 1, "function": "mount", "job": "42", "hosts": ["n2", "n3"]});
+    let outcome = call_as(&site, ROOT, &mount);
+    assert_eq!(outcome["error"]["kind"], "busy", "mounted without its input: {outcome}");
     let staged = call(&site, json!({"function": "stage_in", "job": "42"}));
     assert_eq!(staged, json!({"files": 1, "bytes": 7}));
     let capacity = call(&site, json!({"function": "capacity", "job": "42"}));
     assert_eq!(capacity, json!({"bytes": 96 << 20, "nodes": 3}));
     let environment = call(&site, json!({"function": "environment", "job": "42"}));
-    let mount = environment["variables"]["DW_JOB_STRIPED"].as_str().unwrap().to_owned();
+    let path = environment["variables"]["DW_JOB_STRIPED"].as_str().unwrap().to_owned();
     assert_eq!(environment["variables"]["FOREBAY_JOB_ID"], "42");
 
-    call(&site, json!({"function": "mount", "job": "42", "hosts": ["n2", "n3"]}));
-    expect_success(&site.host(1).shell(USER, &format!("echo more >> {mount}input/words")));
-    expect_success(&site.host(2).shell(USER, &format!("grep -q more {mount}input/words")));
-    assert!(!Path::new(&mount).join("input").exists(), "not mounted outside the job's hosts");
+    call(&site, mount);
+    expect_success(&site.host(1).shell(USER, &format!("echo more >> {path}input/words")));
+    expect_success(&site.host(2).shell(USER, &format!("grep -q more {path}input/words")));
+    assert!(!Path::new(&path).join("input").exists(), "not mounted outside the job's hosts");
     call(&site, json!({"function": "unmount", "job": "42"}));
     // The results are staged out before the instance is removed.
     call(&site, json!({"function": "teardown", "job": "42"}));

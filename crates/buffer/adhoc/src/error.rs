@@ -68,7 +68,7 @@ pub(crate) fn step_text(error: &RunError) -> String {
         | RunError::ResultsKept(step, failure, _)
         | RunError::ExistingJobKept(step, failure, _)
         | RunError::MayRemain(step, failure, _) => format!("{step}: {failure}"),
-        RunError::Interrupted { .. } => "interrupted".to_owned(),
+        RunError::Interrupted { .. } | RunError::StageCancelled { .. } => "interrupted".to_owned(),
         RunError::Unreadable(..)
         | RunError::Script(..)
         | RunError::Unsupported(..)

@@ -64,6 +64,17 @@ pub enum RunError {
         /// The signal.
         signal: i32,
     },
+    /// A signal interrupted a stage that was requested by itself.
+    #[error(
+        "interrupted; the stage is cancelled, and the data of `{token}` stays in the pool; the \
+             same command stages again"
+    )]
+    StageCancelled {
+        /// The job or persistent instance.
+        token: String,
+        /// The signal.
+        signal: i32,
+    },
 }
 
 /// The data that an interrupted job leaves in the pool.
@@ -92,7 +103,8 @@ impl RunError {
             | RunError::ExistingJobKept(..)
             | RunError::MayRemain(..)
             | RunError::ScriptNotStarted(..)
-            | RunError::Interrupted { .. } => false,
+            | RunError::Interrupted { .. }
+            | RunError::StageCancelled { .. } => false,
         }
     }
 }

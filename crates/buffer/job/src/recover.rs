@@ -190,7 +190,7 @@ pub fn stage_now(
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
             let _ = client.request(Request::CancelStage { stage });
-            return Err(interrupt.error(JobInPool::new(&token, selection), Kept::Data));
+            return Err(RunError::StageCancelled { token, signal: interrupt.signal() });
         }
     }
     let status = client.status().map_err(fail)?;

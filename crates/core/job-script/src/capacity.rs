@@ -116,26 +116,33 @@ fn too_large(text: &str) -> ValueError {
     )
 }
 
-/// Suggests `3500GB` for `3.5TB`, if the fraction is short enough to be exact.
+/// Suggests `3500GB` for `3.5TB` and `512MiB` for `0.5GiB`: the largest unit in which the size is a
+/// whole number, if the fraction is short enough to be exact.
 fn whole_number_hint(text: &str) -> String {
-    let general = "use a smaller unit, such as `3500GB` for 3.5 TB".to_owned();
-    let Some((whole, rest)) = text.split_once('.') else {
-        return general;
-    };
+    exact_whole_number(text).map_or_else(
+        || "use a smaller unit, such as `3500GB` for 3.5 TB".to_owned(),
+        |exact| format!("write `{exact}`"),
+    )
+}
+
+fn exact_whole_number(text: &str) -> Option<String> {
+    let (whole, rest) = text.split_once('.')?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    let unit = rest.get(digits.len()..).unwrap_or("");
-    let smaller = match unit {
-        "TB" => "GB",
-        "GB" => "MB",
-        "PB" => "TB",
-        "MB" => "KB",
-        _ => return general,
-    };
-    let exact = (1..=3).contains(&digits.len());
-    match format!("{whole}{digits:0<3}").parse::<u64>() {
-        Ok(count) if exact => format!("write `{count}{smaller}`"),
-        _ => general,
+    let unit = rest.get(digits.len()..)?;
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let scale = 10u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+    let scaled = format!("{whole}{digits}").parse::<u64>().ok()?;
+    let bytes = u128::from(scaled) * u128::from(*factor);
+    if bytes == 0 || bytes % scale != 0 {
+        return None;
     }
+    let bytes = bytes / scale;
+    // A smaller unit of the same kind: `K` or `KiB` for powers of 1024, `KB` for those of 1000.
+    let is_same_kind = |name: &str| name.get(1..) == unit.get(1..);
+    let mut smaller =
+        UNITS.iter().rev().filter(|(name, other)| is_same_kind(name) && other < factor);
+    let (name, size) = smaller.find(|(_, size)| bytes % u128::from(*size) == 0)?;
+    Some(format!("{}{name}", bytes / u128::from(*size)))
 }
 
 #[cfg(test)]
@@ -158,7 +165,10 @@ mod tests {
     fn invalid_capacities_are_refused_with_a_remedy() {
         for (text, words) in [
             ("3.5TB", "write `3500GB`"),
-            ("3.5TiB", "smaller unit"),
+            ("0.5GiB", "write `512MiB`"),
+            ("1.25T", "write `1280G`"),
+            ("0.1GiB", "use a smaller unit"),
+            ("3.5TiB", "write `3584GiB`"),
             ("100", "has no unit"),
             ("100gib", "did you mean `100GiB`"),
             ("10Gi", "did you mean `10GiB`"),

@@ -168,7 +168,7 @@ pub fn run(command: JobCommand) -> ExitCode {
         Err(error) => {
             print_stderr(format_args!("error: {error}"));
             ExitCode::from(match error {
-                RunError::Interrupted { signal, .. } => {
+                RunError::Interrupted { signal, .. } | RunError::StageCancelled { signal, .. } => {
                     128u8.saturating_add(u8::try_from(signal).unwrap_or_default())
                 }
                 error => 1 + u8::from(error.is_bad_input()),

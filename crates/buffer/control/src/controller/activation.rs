@@ -26,6 +26,12 @@ impl Controller {
         if self.has_stage_in_progress(&session) {
             refuse!(Busy, "`{token}` is still being staged; wait until that has ended");
         }
+        if !session.written && self.has_stage_in_to_request(&session) {
+            refuse!(
+                Busy,
+                "the stage-in of `{token}` was not requested; request it, and mount then"
+            );
+        }
         let activations = match session.activations.is_empty() {
             true => self.add_activations(id, &session, &hosts),
             false => {

@@ -6,7 +6,7 @@ use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage
 
 use super::dispatch::Accepted;
 use super::machine::Controller;
-use super::objects::{Session, Wait, is_replicated};
+use super::objects::{Session, StageState, Wait, is_replicated};
 use super::request::{Failure, Lifetime, Setup, refuse};
 use super::session_table::check_may_act;
 use crate::messages::{InstanceId, Owner, SessionId, StageId};
@@ -163,6 +163,17 @@ impl Controller {
             stage.is_some_and(|stage| stage.state.is_in_progress())
         };
         session.stages.iter().any(in_progress)
+    }
+
+    /// Whether a stage-in of a session is still to be requested.
+    pub(super) fn has_stage_in_to_request(&self, session: &Session) -> bool {
+        let is_waiting = |id: &StageId| {
+            let stage = self.state.stages.get(*id);
+            stage.is_some_and(|stage| {
+                stage.directive.direction == Direction::In && stage.state == StageState::Waiting
+            })
+        };
+        session.stages.iter().any(is_waiting)
     }
 
     /// Refuses clients other than the one that has set the session up last, if one is given.

@@ -33,15 +33,9 @@ impl Controller {
         let stages = session.stages.iter();
         let stages = stages.filter_map(|stage| self.state.stages.get(*stage));
         let is_unfinished = |stage: &&StageRecord| {
-            // In a persistent instance no script will write there and try again: whoever has named it has
-            // seen the failure.
-            let has_no_source = match lifetime {
-                Lifetime::Persistent => stage.found_no_source(),
-                Lifetime::Job => stage.has_no_source(),
-            };
             stage.directive.direction == Direction::Out
                 && !stage.state.is_settled()
-                && !has_no_source
+                && !stage.has_no_source(lifetime)
         };
         let outs: Vec<&StageRecord> = stages.filter(is_unfinished).collect();
         let failed = outs.iter();

@@ -126,6 +126,7 @@ impl OpenPool {
             fail(format!("cannot be created: {e}; name another directory with --pool"))
         })?;
         let directory = fs::canonicalize(&options.directory).map_err(|e| fail(e.to_string()))?;
+        check_records(&directory).map_err(fail)?;
         let mut open = || match lock::acquire_directory(&directory, wait)? {
             Acquired::Locked(lock) => {
                 EmbeddedPool::start(&directory, options.size, lock).map(OpenPool::Served)
@@ -376,6 +377,22 @@ pub fn check_exists(options: &EmbeddedPoolOptions) -> Result<(), DaemonError> {
     }
     let reason = "there is none there yet; `forebay run SCRIPT` makes one, --pool names another";
     Err(pool_error(directory, reason))
+}
+
+/// Refuses a directory that has data of a storage node, but not the controller's records, which say
+/// whose they are. A pool whose creation was interrupted has records, or no data.
+fn check_records(directory: &Path) -> Result<(), String> {
+    let is_lost = !records(directory).exists() && directory.join(storage::RECORDS).exists();
+    if !is_lost {
+        return Ok(());
+    }
+    Err(format!(
+        "the controller's records, `{}`, are missing, while the storage node's data is there; \
+         restore them, or name another directory with --pool. `forebay store dump {}` shows the data; \
+         to give it up, remove the directory of the pool",
+        records(directory).display(),
+        directory.join("flash").display()
+    ))
 }
 
 /// The controller's records.

@@ -29,6 +29,9 @@ use driver::{CommandQueue, Driver, Event};
 pub use fragments::{create_fragment, destroy_fragment};
 pub use run_stage::{AttachedInstances, run_stage, share_of, verify_mode};
 
+/// Name of the file with the node's records, in its directory.
+pub(crate) const RECORDS: &str = "node.redb";
+
 /// Parameters of a storage node at its start.
 pub(crate) struct Setup {
     /// Its name in the pool.
@@ -63,7 +66,7 @@ pub(crate) fn start(
     endpoint: Endpoint,
     on_failure: impl FnOnce() + Send + 'static,
 ) -> Result<StorageService, DaemonError> {
-    let records = Database::open(&setup.directory.join("node.redb")).map_err(DaemonError::new)?;
+    let records = Database::open(&setup.directory.join(RECORDS)).map_err(DaemonError::new)?;
     let rows = records.load_records().map_err(DaemonError::new)?;
     let mut store = setup.store;
     store.instances = StorageNode::instances_in(&rows).map_err(DaemonError::new)?;

@@ -5,6 +5,7 @@ use forebay_policy::pool::NodeId;
 use forebay_protocol::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::controller::request::Lifetime;
 use crate::controller::shares::StageShare;
 use crate::messages::{FailedFile, FragmentId, InstanceId, SessionId, StageProgress, UnixMillis};
 
@@ -131,17 +132,15 @@ impl StageRecord {
         index.and_then(|index| u32::try_from(index).ok())
     }
 
-    /// Whether it is a stage-out that has failed twice because nothing has been
-    /// written at its source: it holds no results back. Once is not enough, since the user may want
-    /// to save files at another path.
-    pub fn has_no_source(&self) -> bool {
-        self.without_source > 1 && matches!(self.state, StageState::Failed(_))
-    }
-
-    /// Whether it is a stage-out whose last attempt has failed because nothing has been written at its
-    /// source.
-    pub(in crate::controller) fn found_no_source(&self) -> bool {
-        self.without_source > 0 && matches!(self.state, StageState::Failed(_))
+    /// Whether it is a stage-out that holds no results back, because its last attempts have failed since
+    /// nothing has been written at its source. For a job once is not enough: the user may want to save
+    /// files at another path. In a persistent instance no script will write there and try again.
+    pub(in crate::controller) fn has_no_source(&self, lifetime: Lifetime) -> bool {
+        let attempts = match lifetime {
+            Lifetime::Persistent => 1,
+            Lifetime::Job => 2,
+        };
+        self.without_source >= attempts && matches!(self.state, StageState::Failed(_))
     }
 
     /// The path of its source, for messages.
