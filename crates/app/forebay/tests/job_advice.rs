@@ -122,7 +122,7 @@ fn interrupted_stage_of_a_persistent_instance_says_that_it_is_cancelled() {
     for file in 0..20_000 {
         fs::write(home.path(&format!("many/{file}")), "1").unwrap();
     }
-    let stage = ["stage", "--instance", "tables", "in", "many", "many"];
+    let stage = ["stage", "--instance", "tables", "--type", "directory", "in", "many", "many"];
     let mut child = home.command(&stage).stderr(Stdio::piped()).spawn().unwrap();
     let mut messages = BufReader::new(child.stderr.take().unwrap());
     let mut text = String::new();

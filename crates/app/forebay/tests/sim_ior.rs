@@ -322,6 +322,27 @@ fn writes_through_the_log_are_compared_with_plain_ones() {
     assert!(dir.expect_invalid_input(posix).contains("add -a MPIIO"));
 }
 
+#[test]
+fn sweep_has_the_warnings_and_the_fidelity_of_its_points() {
+    let dir = WorkDir::new();
+    let output = dir.expect_success(
+        "sim ior --machine toy --nodes 2 --fidelity flow --sweep ior.b=4m,64m --no-out --json s.json \
+         -- -F -w -t 1m",
+    );
+    let few = "warning: 4 transfers a process in the write phase";
+    let line = output.stdout.lines().find(|line| line.starts_with(few)).unwrap_or_default();
+    assert!(line.ends_with("(at ior.b=4m)"), "{}", output.stdout);
+    for word in ["fidelity: flow\n", "note: published rows of this kind", "not simulated: "] {
+        assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
+    }
+    let document: Value = serde_json::from_str(&dir.read("s.json")).unwrap();
+    assert_eq!(document["machine"], "toy");
+    let [short, long] = [0, 1].map(|at| &document["points"][at]);
+    assert_eq!((&short["fidelity"], &long["fidelity"]), (&"flow".into(), &"flow".into()));
+    let has_few = |point: &Value| point["remarks"].to_string().contains(few);
+    assert!(has_few(short) && !has_few(long), "{document}");
+}
+
 /// `--log` of `sim ior` is the log of MPI-IO; logs of the program can still go to a file.
 #[test]
 fn logs_of_the_program_go_to_a_file() {

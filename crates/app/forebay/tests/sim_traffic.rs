@@ -81,6 +81,21 @@ fn routing_and_packet_size_take_effect() {
 }
 
 #[test]
+fn run_shorter_than_the_latency_of_a_packet_is_not_called_saturated() {
+    let dir = WorkDir::new();
+    let run = |messages| {
+        dir.json(&format!(
+            "sim traffic --machine toy --message 64B --load 0.3 --messages {messages} --no-out --json -"
+        ))
+    };
+    assert_eq!(run(20)["state"], "not-steady");
+    let long = run(2_000);
+    assert_eq!(long["state"], "steady");
+    let latency = |name: &str| long["latency_ns"][name].as_f64().unwrap();
+    assert!(latency("p99") <= latency("p999") && latency("p999") <= latency("max"), "{long}");
+}
+
+#[test]
 fn run_directory_contains_all_files() {
     let dir = WorkDir::new();
     let output = dir.expect_success(
@@ -171,6 +186,9 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--routing shortest", "known are"),
         ("--placement anywhere", "contiguous"),
         ("--packet 1GiB", "buffer"),
+        ("--packet 64B", "128 B to 16 KiB"),
+        ("--set client.control_message=5KiB", "does not fit a packet"),
+        ("--set client.mpi_envelope=5KiB", "does not fit a packet"),
         ("--threads 0", "--threads"),
         ("--seed -1", "whole number from 0"),
         ("--load 1e-300", "1e-300"),

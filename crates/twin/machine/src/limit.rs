@@ -24,6 +24,9 @@ const MIN_WAITING_SHARE: f64 = 0.15;
 /// Below this utilisation a server has no part that requests could wait for but its threads.
 const MAX_IDLE_SERVER: f64 = 0.5;
 
+/// Below this utilisation flash is not what the threads of servers wait for: there are too few threads.
+const MIN_BUSY_FLASH: f64 = 0.5;
+
 /// Utilisation of one kind of resource: the busiest unit, and the mean of all that did any work.
 struct Utilisation {
     busiest: String,
@@ -90,10 +93,10 @@ pub(crate) fn find_limit(job: &IoJob, totals: &PhaseTotals) -> Limit {
         mean: (counts.time as f64 / (span * f64::from(job.tasks()))).min(1.0),
     };
     // Requests that wait for threads wait for the resource that the threads wait for: locks, or the
-    // busier one of flash and the server.
+    // busier one of flash and the server; for the threads themselves if both are idle half of the time.
     let routers = job.storage.is_parallel().then(|| router_use(job, totals, span));
     let busier = routers.as_ref().map_or(servers.mean, |routers| routers.mean.max(servers.mean));
-    let flash_binds = ssd.mean >= busier && shares.ssd >= shares.lock;
+    let flash_binds = ssd.mean >= busier && shares.ssd >= shares.lock && ssd.peak >= MIN_BUSY_FLASH;
     let (server_share, ssd_share) = if flash_binds {
         (shares.lock, shares.ssd + shares.server)
     } else {
@@ -161,6 +164,11 @@ fn explain(
                 percent(limit.time_share)
             )
         }
+        "server" if limit.mean_utilisation < MAX_IDLE_SERVER => format!(
+            "{} of a transfer's {us:.0} us are spent waiting for threads of servers: there are too few to keep {} busy",
+            percent(limit.time_share),
+            devices.word
+        ),
         "server" => format!(
             "{} of a transfer's {us:.0} us are spent waiting for servers, which are busy {} of the time",
             percent(limit.time_share),

@@ -21,7 +21,9 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
     let (first, last) = (counts.opens.first, counts.closes.last);
     let total = seconds(last.saturating_sub(first));
     let transfers = counts.transfers.length();
-    let steady = steady_gbps(&counts.timeline);
+    let middle = middle_gbps(&counts.timeline);
+    let per_rank = counts.operations / u64::from(job.tasks().max(1));
+    let steady = middle.filter(|_| warnings::few_transfers(job, counts.access, per_rank).is_none());
     let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };
     let phase = Phase {
         access: counts.access.name().into(),
@@ -35,6 +37,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
         gbps: per_second(counts.bytes as f64 / 1e9, total),
         acknowledged_node_gbps: node_rates(counts.node_rates.clone()),
         steady_gbps: steady,
+        middle_gbps: middle,
         slowest_rank_gbps: per_second(counts.bytes as f64 / 1e9, seconds(counts.most_in_calls)),
         iops: per_second(counts.operations as f64, seconds(transfers)),
         operation_seconds: spread(&counts.times, counts.time),
@@ -102,7 +105,7 @@ fn series(network: &Network, totals: &PhaseTotals) -> Series {
 
 /// Time with a rate at which the middle of the bytes moved: from the moment when a fifth had, to
 /// that when four fifths had; `None` if that is not at least four intervals of the timeline.
-pub(crate) fn steady_gbps(moved: &Timeline<1>) -> Option<f64> {
+pub(crate) fn middle_gbps(moved: &Timeline<1>) -> Option<f64> {
     let total: u64 = moved.rows().iter().map(|row| row[0]).sum();
     let mut sum = 0;
     let mut middle = 0;

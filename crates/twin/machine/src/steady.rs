@@ -28,6 +28,9 @@ pub(crate) const END_OF_WINDOW: f64 = 0.7;
 /// the bytes in flight and waiting grow all the time.
 pub(crate) const ACCEPTED_WHEN_STEADY: f64 = 0.98;
 
+/// Least length of the window, in least latencies of a packet: the backlog of a shorter one grows at any load.
+const LATENCIES_PER_WINDOW: u64 = 3;
+
 /// Counts of one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Slice {
@@ -208,7 +211,12 @@ impl Slices {
         let (offered, delivered): (u64, u64) = (sum(|s| s.offered), sum(|s| s.delivered));
         let third = |k: usize| backlog(window.start + window.len() * k / 3);
         let grows = (0..3).all(|k| third(k + 1) > third(k));
-        let saturated = (delivered as f64) < ACCEPTED_WHEN_STEADY * offered as f64 && grows;
+        // Until the first packets arrive, the backlog grows at any load.
+        let least_latency = self.blocks.iter().map(|block| block.min).min().unwrap_or(0);
+        let is_long =
+            window.len() as u64 * length >= LATENCIES_PER_WINDOW.saturating_mul(least_latency);
+        let saturated =
+            is_long && (delivered as f64) < ACCEPTED_WHEN_STEADY * offered as f64 && grows;
         let mut latency = Block::default();
         let of_window = self.blocks.iter().enumerate().filter(|(i, _)| window.contains(i));
         of_window.for_each(|(_, block)| latency.merge(block));
@@ -216,7 +224,7 @@ impl Slices {
         SteadyState {
             state: match (saturated, warm_up) {
                 (true, _) => State::Saturated,
-                (false, Some(_)) if window.len() >= 3 => State::Steady,
+                (false, Some(_)) if is_long && window.len() >= 3 => State::Steady,
                 (false, _) => State::NotSteady,
             },
             warm_up: warm_up.map(|blocks| self.origin + blocks as u64 * length),
@@ -304,7 +312,14 @@ pub(crate) struct Latency {
     /// ps.
     pub max: u64,
     /// In ns, exact to 1%.
-    pub ns: Histogram<u64>,
+    ns: Histogram<u64>,
+}
+
+impl Latency {
+    /// The latency that this share of the packets does not exceed, in ns, exact to 1%; at most the largest one.
+    pub fn quantile_ns(&self, share: f64) -> f64 {
+        (self.ns.value_at_quantile(share) as f64).min(self.max as f64 / 1000.0)
+    }
 }
 
 /// The number of values to drop from the beginning of a series, by MSER: that which makes the

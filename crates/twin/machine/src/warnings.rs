@@ -2,7 +2,7 @@
 
 use crate::flow::{burst_of, few_wide_calls};
 use crate::io::{IoJob, PhaseCounts};
-use crate::results::ResourceUse;
+use crate::results::{ClassUse, ResourceUse};
 use crate::steady::{State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
 use forebay_machine_file::machine::Network;
@@ -26,6 +26,10 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     let transfers = counts.transfers.length() as f64;
     let total = counts.closes.last.saturating_sub(counts.opens.first).max(1) as f64;
     let outside = 1.0 - transfers / total;
+    let or_steady = match steady {
+        Some(_) => ", or take the steady rate",
+        None => "",
+    };
     if outside > MAX_SHARE {
         let shared = match job.has_shared_file() {
             true => " (one server does them all for a shared file)",
@@ -33,7 +37,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
         };
         warnings.push(format!(
             "opens, closes and barriers take {:.0}% of the {access} phase{shared}: use larger blocks \
-             (-b) or more segments (-s), or take the steady rate",
+             (-b) or more segments (-s){or_steady}",
             outside * 100.0,
         ));
     }
@@ -44,7 +48,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     {
         warnings.push(format!(
             "ramp-up and tail take {:.0}% of the transfers of the {access} phase: use larger blocks \
-             (-b) or more segments (-s), or take the steady rate",
+             (-b) or more segments (-s){or_steady}",
             (1.0 - steadily / transfers) * 100.0
         ));
     }
@@ -59,21 +63,29 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
             Bytes(of_a_server)
         ));
     }
-    let per_rank = (counts.operations / u64::from(job.tasks().max(1))).max(1);
-    if per_rank < MIN_TRANSFERS {
-        let transfers = per_rank * job.calls_joined;
-        let joined = match job.calls_joined {
-            1 => String::new(),
-            _ => format!(" ({per_rank} when the client's cache has joined them)"),
-        };
-        warnings.push(format!(
-            "{} a process in the {access} phase{joined}, of which the first and the \
-             last are not typical: at least {} give a rate that does not depend on their number",
-            counted(transfers, "transfer"),
-            MIN_TRANSFERS * job.calls_joined,
-        ));
-    }
+    let per_rank = counts.operations / u64::from(job.tasks().max(1));
+    warnings.extend(few_transfers(job, counts.access, per_rank));
     warnings
+}
+
+/// The warning about a phase in which each process has few transfers, `per_rank`.
+pub(crate) fn few_transfers(job: &IoJob, access: Access, per_rank: u64) -> Option<String> {
+    let per_rank = per_rank.max(1);
+    if per_rank >= MIN_TRANSFERS {
+        return None;
+    }
+    let transfers = per_rank * job.calls_joined;
+    let joined = match job.calls_joined {
+        1 => String::new(),
+        _ => format!(" ({per_rank} when the client's cache has joined them)"),
+    };
+    Some(format!(
+        "{} a process in the {} phase{joined}, of which the first and the last are not typical: at least {} give a \
+         rate that does not depend on their number, and a steady rate",
+        counted(transfers, "transfer"),
+        access.name(),
+        MIN_TRANSFERS * job.calls_joined,
+    ))
 }
 
 /// Time of a job beside others, as a multiple of that alone, below which flows do not represent it: the precision of
@@ -98,6 +110,7 @@ const NEARLY_FULL: f64 = 0.9;
 /// and the phase was not simulated request by request.
 pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse>) -> Vec<String> {
     let mut warnings = job.network.warnings();
+    warnings.extend(few_transfers(job, access, job.pattern.transfers_per_rank()));
     let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
     let of_object = make.stripe.0.min(make.substripe.0);
     if job.has_shared_file() && !job.storage.is_parallel() && block < of_object {
@@ -121,10 +134,10 @@ pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse
     }
     if let Some(link) = between.filter(|link| link.peak_utilisation >= NEARLY_FULL) {
         warnings.push(format!(
-            "{} carries {:.0}% of what it can: with packets others wait behind those that wait for it, with flows they \
-             do not, and rates were up to 30% too high: use --fidelity packet",
-            link.busiest,
-            link.peak_utilisation * 100.0
+            "{:.0}% of the rate of {} is in use: with packets others wait behind those that wait for it, with flows \
+             they do not, and rates were up to 30% too high: use --fidelity packet",
+            link.peak_utilisation * 100.0,
+            link.busiest
         ));
     }
     let has_extents = access == Access::Write && job.has_shared_file() && job.storage.is_parallel();
@@ -145,6 +158,21 @@ pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse
             access = access.name(),
         )),
         None => {}
+    }
+    warnings
+}
+
+/// Warnings about traffic that was simulated with flows, with the use of the links by class.
+pub(crate) fn of_traffic_flows(network: &Network, links: &[ClassUse]) -> Vec<String> {
+    let mut warnings = network.warnings();
+    let fullest = links.iter().max_by(|a, b| a.max_utilisation.total_cmp(&b.max_utilisation));
+    if let Some(class) = fullest.filter(|class| class.max_utilisation >= NEARLY_FULL) {
+        warnings.push(format!(
+            "{:.0}% of the rate of a {} link is in use: with packets others wait behind those that wait for it, with \
+             flows they do not, and accepted loads were up to 17% too high: use --fidelity packet",
+            class.max_utilisation * 100.0,
+            class.class
+        ));
     }
     warnings
 }

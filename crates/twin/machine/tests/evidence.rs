@@ -28,6 +28,16 @@ fn evidence<'a>(phase: &'a Phase, resource: &str) -> &'a ResourceUse {
 }
 
 #[test]
+fn too_few_threads_are_the_limit_and_not_the_idle_flash() {
+    let one_thread = toy(|storage| storage.threads = 1);
+    let write = phase(&one_thread, 32, 1, 4, "-F -w -t 1m -b 16m");
+    assert_eq!(write.limit.resource, "server", "{:?}", write.limit);
+    assert!(write.limit.because.contains("threads"), "{}", write.limit.because);
+    let of_server = evidence(&write, "server").time_share;
+    assert!(of_server > evidence(&write, "ssd").time_share, "{:?}", write.limit);
+}
+
+#[test]
 fn waits_of_opens_do_not_make_the_server_the_limit() {
     // A server opens 100 files a second: the transfers of eight processes begin 10 ms apart, and
     // none waits for another.

@@ -359,7 +359,7 @@ fn links_between_groups_that_jobs_fill_have_a_warning() {
         let options = SimOptions { fidelity: Fidelity::Flow, routing, ..SimOptions::default() };
         let found = simulate_jobs(machine, &jobs, &options, &|_, _, _| true).unwrap();
         let together = &found.together[0].jobs[0].together;
-        io_of(together).warnings.iter().filter(|warning| warning.contains("carries")).count()
+        io_of(together).warnings.iter().filter(|warning| warning.contains("is in use")).count()
     };
     assert_eq!(warnings(&toy()), 0);
     let mut narrow = toy();

@@ -39,6 +39,31 @@ fn assert_near(value: f64, expected: f64, percent: f64) {
     assert!(error.abs() <= percent, "{value} instead of {expected}: {error:+.3}%");
 }
 
+/// Detours cross other links between groups than the direct ones, and links within the group in their middle.
+#[test]
+fn bytes_and_hops_of_detours_are_counted_as_with_packets() {
+    let of_global = |run: &TrafficRun| {
+        let class = run.links.iter().find(|class| class.class == "global").unwrap();
+        (class.links, class.bytes as f64 / run.bytes_delivered as f64)
+    };
+    let [packets, flows] = [Fidelity::Packet, Fidelity::Flow].map(|fidelity| {
+        run(&spec("adversarial", 0.3), &with(fidelity, Routing::ProgressiveAdaptive))
+    });
+    assert_eq!((of_global(&packets).0, of_global(&flows).0), (12, 12));
+    assert_near(of_global(&flows).1, of_global(&packets).1, 3.0);
+    assert_near(flows.hops_mean, packets.hops_mean, 5.0);
+}
+
+#[test]
+fn flows_that_fill_links_between_groups_have_a_warning() {
+    let warnings = flows("adversarial", 0.5, Routing::Minimal).warnings;
+    assert!(
+        warnings.iter().any(|w| w.contains("100% of the rate of a global link")),
+        "{warnings:?}"
+    );
+    assert_eq!(flows("adversarial", 0.1, Routing::Minimal).warnings, [""; 0]);
+}
+
 /// Node links have 8 GB/s. 14 nodes of a group share the one link of 20 GB/s to the next group: 0.179 of
 /// their own. Valiant's detours cross two of the 12 links between groups, which carry 240 GB/s: 56 nodes
 /// have 2.14 GB/s each, 0.268.

@@ -1,6 +1,6 @@
 //! Warnings about results that a part of a run decides.
 
-use forebay_machine::study::{FileSystem, SimOptions, simulate_ior, simulate_traffic};
+use forebay_machine::study::{Fidelity, FileSystem, SimOptions, simulate_ior, simulate_traffic};
 use forebay_machine_file::Setting;
 use forebay_machine_file::machine::{Client, ClientType, Machine};
 use forebay_units::{Bytes, Rate};
@@ -89,6 +89,22 @@ fn tail_of_a_few_slow_nodes_gives_a_warning() {
 fn few_transfers_of_a_process_give_a_warning() {
     let warnings = of_ior("-a POSIX -F -w -t 8m -b 32m", 4, 1);
     assert_only(&warnings, &["4 transfers a process"]);
+    let flows = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
+    let machine = Machine::load("toy").unwrap();
+    let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 8m -b 32m", 4, 1, &flows);
+    assert_only(&warnings, &["4 transfers a process"]);
+}
+
+#[test]
+fn few_transfers_of_a_process_give_no_steady_rate() {
+    let machine = Machine::load("toy").unwrap();
+    let ior: Vec<String> = "-a POSIX -F -w -t 1m -b 1m".split(' ').map(String::from).collect();
+    let test = Ior::parse(&ior).unwrap().remove(0);
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let options = SimOptions { fidelity, ..SimOptions::default() };
+        let point = simulate_ior(&machine, &test, 56, 16, &options, &|_, _, _| true).unwrap();
+        assert_eq!(point.phases[0].steady_gbps, None, "{fidelity:?}");
+    }
 }
 
 #[test]

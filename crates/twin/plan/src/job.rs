@@ -2,7 +2,7 @@
 
 use crate::error::PlanError;
 use forebay_job_script::AccessMode;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, human};
 use forebay_workload::ior::{AccessPattern, Ior, Processes, Reorder};
 
 /// A job's I/O and its circumstances.
@@ -142,6 +142,16 @@ impl Job {
             (None, Some(run)) => Some(seconds / run),
             (None, None) => None,
         }
+    }
+
+    /// The warning that I/O of `seconds` takes longer than the whole run, in which it happens once.
+    pub(crate) fn too_long(&self, seconds: f64) -> Option<String> {
+        let run = self.run_time.filter(|run| self.interval.is_none() && seconds >= *run)?;
+        Some(format!(
+            "I/O of {} does not end within the run of {} (--run-time, or the script's --time)",
+            human::seconds(seconds),
+            human::seconds(run)
+        ))
     }
 }
 

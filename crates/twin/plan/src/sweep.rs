@@ -169,6 +169,7 @@ fn simulate(
     let mut warnings: Vec<String> = point.phases.iter().flat_map(|p| p.warnings.clone()).collect();
     warnings.dedup();
     let times = timed(job, options.file_system.name(), (write, read), limit);
+    warnings.extend(job.too_long(times.io_seconds));
     let configuration = Configuration { warnings, ..times };
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),

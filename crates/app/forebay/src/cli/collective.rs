@@ -7,6 +7,7 @@ use super::options::{
     study_failure,
 };
 use super::output::{Files, OutputArgs};
+use super::remarks;
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
@@ -250,7 +251,13 @@ impl Swept for CollectiveArgs {
         let options = self.sim.options_of(input.burst_buffers, replicate, threads);
         let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
         let run = Self::simulate(&input, &options, progress).map_err(|e| study_failure(&e))?;
-        Ok(Sample { quantities: run.quantities(), note: run.algorithm })
+        let chosen = study::fidelity_of_collective(&options).map_err(|e| study_failure(&e))?;
+        Ok(Sample {
+            quantities: run.quantities(),
+            remarks: remarks::of_collective(&run),
+            fidelity: chosen.name().to_owned(),
+            note: run.algorithm,
+        })
     }
 }
 
@@ -357,12 +364,9 @@ fn table(run: &CollectiveRun) -> String {
         count(cost.events as f64),
         seconds(cost.wall_seconds),
     ));
-    for warning in &run.warnings {
-        text.push_str(&format!("warning: {warning}\n"));
+    for remark in remarks::of_collective(run) {
+        text.push_str(&format!("{remark}\n"));
     }
     text.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
-    for warning in run.traffic_together.iter().flat_map(|traffic| &traffic.warnings) {
-        text.push_str(&format!("warning: the traffic: {warning}\n"));
-    }
     text
 }

@@ -7,6 +7,7 @@ use super::options::{
     SimArgs, announce_choice, check_burst_buffers, check_nodes, placement, study_failure,
 };
 use super::output::{Files, OutputArgs};
+use super::remarks;
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use super::traffic::TrafficOptions;
@@ -134,7 +135,14 @@ impl Swept for InterferenceArgs {
         let options = self.sim.options_of(Some(study.burst_buffers), replicate, threads);
         let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
         let run = study.simulate(&options, progress).map_err(|e| study_failure(&e))?;
-        Ok(Sample { quantities: run.quantities(), note: run.traffic_together.state })
+        let mut remarks = remarks::of_interference(&run);
+        remarks.extend(remarks::not_simulated(&run.traffic_together.left_out));
+        Ok(Sample {
+            quantities: run.quantities(),
+            remarks,
+            fidelity: run.fidelity,
+            note: run.traffic_together.state,
+        })
     }
 }
 
@@ -276,15 +284,8 @@ fn table(run: &InterferenceRun) -> String {
         seconds(from),
         seconds(to)
     ));
-    for (when, point) in [("alone", &run.ior_alone), ("together", &run.ior_together)] {
-        for warning in point.phases.iter().flat_map(|phase| &phase.warnings) {
-            text.push_str(&format!("warning: IOR {when}: {warning}\n"));
-        }
-    }
-    for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
-        for warning in &traffic.warnings {
-            text.push_str(&format!("warning: traffic {when}: {warning}\n"));
-        }
+    for remark in remarks::of_interference(run) {
+        text.push_str(&format!("{remark}\n"));
     }
     text.push_str(&run.ior_together.delays.as_ref().map(delays_text).unwrap_or_default());
     text

@@ -7,6 +7,7 @@ use super::nodes::NodeCounts;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
+use super::remarks::{self, ior_warnings};
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use crate::console::{print_stderr, print_stdout};
@@ -215,7 +216,13 @@ impl Swept for IorArgs {
         };
         let point = study::simulate_ior(&machine, &test, nodes, self.ppn, &options, progress)
             .map_err(|e| study_failure(&e))?;
-        Ok(Sample { quantities: point.quantities(), note: point.limit })
+        let published = kinds::published_like(&test, test.transfer, &options.file_system)?;
+        Ok(Sample {
+            quantities: point.quantities(),
+            remarks: remarks::of_ior(&point, &published),
+            fidelity: point.fidelity,
+            note: point.limit,
+        })
     }
 }
 
@@ -410,13 +417,12 @@ fn fidelity_text(points: &[IorPoint]) -> Option<String> {
 fn warnings(points: &[IorPoint]) -> impl Iterator<Item = String> {
     points.iter().flat_map(|point| {
         let nodes = counted(point.nodes.into(), "node");
-        let of_point = point.phases.iter().filter(|p| p.iteration == 0).flat_map(|p| &p.warnings);
-        of_point.map(move |warning| format!("{nodes}: {warning}"))
+        ior_warnings(point).map(move |warning| format!("{nodes}: {warning}"))
     })
 }
 
 /// What published measurements say of such rates.
-fn notes(published: &[PublishedKind]) -> impl Iterator<Item = String> {
+pub(super) fn notes(published: &[PublishedKind]) -> impl Iterator<Item = String> {
     published.iter().map(|kind| format!("note: {}", kinds::note(kind)))
 }
 

@@ -18,6 +18,7 @@ mod options;
 mod output;
 mod plan;
 mod pool;
+mod remarks;
 mod replicates;
 mod scrub;
 mod sensitivity;

@@ -248,6 +248,9 @@ fn list(directories: &[PathBuf], json: bool) -> Result<(), Failure> {
 
 fn check(directories: &[PathBuf]) -> Result<(), Failure> {
     let found = find(directories)?;
+    if found.is_empty() {
+        return print_stdout("no logs\n");
+    }
     let mut bad = 0;
     for Found { path, contents, .. } in &found {
         let path = path.display();

@@ -2,6 +2,7 @@
 
 use super::options::SimArgs;
 use super::output::{Output, OutputArgs, VERSION, to_json};
+use super::remarks;
 use super::replicates::{SharedProgress, joined_notes, run_all, threads_of_each};
 use super::{Cli, Command, SimCommand};
 use crate::csv_files::to_csv;
@@ -15,6 +16,7 @@ use forebay_machine::estimate::{Quantity, Replication};
 use forebay_machine::results::SCHEMA;
 use forebay_machine::study::Progress;
 use forebay_machine_file::Setting;
+use forebay_units::Bytes;
 use forebay_units::human::number;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -89,7 +91,12 @@ fn range(from: &str, to: &str) -> Result<Vec<String>, String> {
     let (first, unit) = quantity(from)?;
     let (last, last_unit) = quantity(to)?;
     if unit.trim() != last_unit.trim() {
-        return Err(format!("{from}..{to}: both ends need the same unit"));
+        let (Ok(first), Ok(last), None) = (from.parse::<Bytes>(), to.parse::<Bytes>(), step) else {
+            return Err(format!("{from}..{to}: both ends need the same unit, or to be sizes"));
+        };
+        let values = range(&first.0.to_string(), &last.0.to_string())?;
+        let size = |bytes: String| Bytes(bytes.parse().unwrap_or(last.0)).to_string();
+        return Ok(values.into_iter().map(size).collect());
     }
     if first > last {
         return Err(format!("the range {from}..{to} runs backwards; write {to}..{from}"));
@@ -104,11 +111,11 @@ fn range(from: &str, to: &str) -> Result<Vec<String>, String> {
                 ));
             }
             // Rounding of the sums must not drop the last value.
-            let count = ((last - first) / step + 1e-9) as usize;
+            let count = ((last - first) / step + 1e-9) as usize + 1;
             if count > MAX_POINTS {
                 return Err(format!("the range has {count} values, more than {MAX_POINTS}"));
             }
-            values.extend((0..=count).map(|i| first + step * i as f64));
+            values.extend((0..count).map(|i| first + step * i as f64));
         }
         None if first <= 0.0 => {
             return Err(format!("{from}..{to}: doublings begin above 0; add a step, as +0.1"));
@@ -216,6 +223,10 @@ pub(super) struct Sample {
     pub(super) quantities: Vec<Quantity>,
     /// The limiting resource, or the state of the traffic.
     pub(super) note: String,
+    /// `packet` or `flow`.
+    pub(super) fidelity: String,
+    /// Warnings, and other remarks on the results.
+    pub(super) remarks: Vec<String>,
 }
 
 /// A command that a sweep can run.
@@ -240,6 +251,10 @@ pub struct SweepPoint {
     pub settings: BTreeMap<String, String>,
     /// Limiting resource or state.
     pub note: String,
+    /// `packet` or `flow`.
+    pub fidelity: String,
+    /// Warnings, what published measurements say, and what was not simulated.
+    pub remarks: Vec<String>,
     /// Means and confidence intervals.
     #[serde(flatten)]
     pub replication: Replication,
@@ -254,6 +269,8 @@ pub struct SweepRun {
     pub kind: &'static str,
     /// Version of forebay.
     pub version: &'static str,
+    /// The machine; with a swept `machine` that of the command line.
+    pub machine: String,
     /// The command line.
     pub command: Vec<String>,
     /// Swept keys, in the order given.
@@ -296,6 +313,8 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
         .map(|(settings, samples)| SweepPoint {
             settings: settings.into_iter().collect(),
             note: joined_notes(samples.iter().map(|s| s.note.as_str())),
+            fidelity: joined_notes(samples.iter().map(|s| s.fidelity.as_str())),
+            remarks: distinct(samples.iter().flat_map(|s| &s.remarks)),
             replication: Replication::of(
                 (0..seeds).map(|i| args.sim().seed.wrapping_add(i.into())).collect(),
                 &samples.iter().map(|s| s.quantities.clone()).collect::<Vec<_>>(),
@@ -306,6 +325,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
         schema: SCHEMA,
         kind: "sweep",
         version: VERSION,
+        machine: args.sim().stem().to_owned(),
         command: super::options::command_line(),
         keys: sweeps.iter().map(|s| s.key.clone()).collect(),
         points,
@@ -315,7 +335,10 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
 }
 
 fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
-    let table = table(document).to_string();
+    let mut table = table(document).to_string();
+    for remark in remarks::lines(document) {
+        table.push_str(&format!("{remark}\n"));
+    }
     output.print_and_record(table.trim_end())?;
     output.write(
         "",
@@ -328,6 +351,17 @@ fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
     let svg = figures::overview(document, &PAPER).document(PAPER.surface);
     output.write("", "plot.png", png::render(&svg)?)?;
     output.write("", "plot.svg", svg)
+}
+
+/// The texts without repetitions, in the order of the first ones.
+fn distinct<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for text in texts {
+        if !found.contains(text) {
+            found.push(text.clone());
+        }
+    }
+    found
 }
 
 /// Names and units of the quantities that have a value somewhere, in order.
@@ -376,7 +410,7 @@ fn csv_of(run: &SweepRun) -> Result<String, Failure> {
     for (name, _) in &names {
         heading.extend([name.clone(), format!("{name}_ci95")]);
     }
-    heading.extend(["seeds".to_string(), "note".to_string()]);
+    heading.extend(["seeds", "note", "fidelity"].map(str::to_owned));
     let rows = run.points.iter().map(|point| {
         let mut row: Vec<String> =
             run.keys.iter().map(|k| point.settings.get(k).cloned().unwrap_or_default()).collect();
@@ -387,6 +421,7 @@ fn csv_of(run: &SweepRun) -> Result<String, Failure> {
             row.push(text(estimate.and_then(|e| e.half_width)));
         }
         row.extend([point.replication.seeds.len().to_string(), point.note.clone()]);
+        row.push(point.fidelity.clone());
         row
     });
     let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
@@ -420,6 +455,11 @@ mod tests {
         assert_eq!(values("burst_buffer.threads=8,16, 32"), ["8", "16", "32"]);
         assert_eq!(values("load=0.1..0.5+0.1"), ["0.1", "0.2", "0.3", "0.4", "0.5"]);
         assert_eq!(values("message=4KiB..16KiB"), ["4KiB", "8KiB", "16KiB"]);
+        let sizes =
+            ["256 B", "512 B", "1 KiB", "2 KiB", "3000 B"].map(|size| size.parse().unwrap());
+        let range: Vec<Bytes> =
+            values("size=256B..3kB").iter().map(|size| size.parse().unwrap()).collect();
+        assert_eq!(range, sizes);
         assert_eq!(values("pattern=uniform,adversarial"), ["uniform", "adversarial"]);
         assert_eq!(values("pattern=uniform;halo:x=2,y=2,z=2"), ["uniform", "halo:x=2,y=2,z=2"]);
     }
@@ -430,10 +470,11 @@ mod tests {
             ("nodes", "KEY=VALUES"),
             ("nodes=8..1", "1..8"),
             ("nodes=1,,2", "empty"),
-            ("message=4KiB..1MiB", "same unit"),
+            ("message=4KiB..2GB/s", "same unit"),
+            ("message=4KiB..1MiB+4KiB", "same unit"),
             ("load=0..1", "add a step"),
             ("load=0..1+0", "above 0"),
-            ("load=0..1+0.0000001", "more than"),
+            ("load=0..1+0.0000001", "has 10000001 values, more than"),
             ("nodes=a..b", "not a number"),
             ("json=a,b", "cannot be swept"),
         ] {

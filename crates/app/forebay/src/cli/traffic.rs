@@ -5,6 +5,7 @@ use super::ior::FidelityArg;
 use super::observe::delays_text;
 use super::options::{SimArgs, announce_choice, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
+use super::remarks;
 use super::replicates::{replicate, replication, with_interval};
 use super::sweep::{self, Sample, Swept};
 use crate::figures;
@@ -200,7 +201,8 @@ impl Swept for TrafficArgs {
         if let Some(search) = &run.saturation {
             quantities.insert(0, ("saturation_load", "", Some(search.accepted)));
         }
-        Ok(Sample { quantities, note: run.state })
+        let remarks = remarks::of_traffic(&run);
+        Ok(Sample { quantities, note: run.state, fidelity: run.fidelity, remarks })
     }
 }
 

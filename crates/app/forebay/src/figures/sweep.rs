@@ -14,7 +14,7 @@ const MAX_CHARTS: usize = 4;
 
 /// One chart below the other: each quantity against the first key that has numbers.
 pub(crate) fn overview(run: &SweepRun, palette: &Palette) -> Svg {
-    let title = format!("Sweep of {}", run.keys.join(", "));
+    let title = format!("Sweep of {}, {}", run.keys.join(", "), run.machine);
     let mut figure = Svg::new(760.0, 40.0, &title);
     figure.text((16.0, 26.0), TextStyle::plain(16.0, palette.ink).bold(), false, &title);
     let axis = run.keys.iter().find(|key| run.points.iter().all(|p| x_of(p, key).is_some()));

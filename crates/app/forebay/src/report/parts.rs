@@ -255,9 +255,13 @@ pub(crate) fn cost(run: &RunCost) -> Markup {
         p.small {
             "Simulated " (seconds(run.simulated_seconds)) " in " (seconds(run.wall_seconds))
             " of wall time on " (counted(run.threads as u64, "thread")) ": "
-            (count(run.events as f64)) " events (" (count(rate)) " per second), "
-            (count(run.packets_delivered as f64)) " packets, peak memory "
-            (bytes(run.peak_rss_bytes)) "."
+            @if run.events > 0 {
+                (count(run.events as f64)) " events (" (count(rate)) " per second), "
+                (count(run.packets_delivered as f64)) " packets, peak memory "
+                (bytes(run.peak_rss_bytes)) "."
+            } @else {
+                "flows, without packets."
+            }
         }
     }
 }

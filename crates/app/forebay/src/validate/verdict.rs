@@ -129,7 +129,7 @@ fn value(measure: Measure, metric: Metric, part: u32, point: &IorPoint) -> Optio
 fn rate(metric: Metric, phase: &Phase) -> Option<f64> {
     match metric {
         Metric::IorBandwidth => Some(phase.gbps),
-        Metric::SteadyRate => phase.steady_gbps,
+        Metric::SteadyRate => phase.middle_gbps,
         Metric::SlowestRank => Some(phase.slowest_rank_gbps),
     }
 }
@@ -157,7 +157,7 @@ fn step(case: &Case, check: &Check, run: &Run, replicates: &[IorPoint]) -> Optio
         _ => f64::from(run.ppn),
     };
     let limit = best(point, measure.access())?.limit.resource.clone();
-    let steady = best(point, measure.access())?.steady_gbps;
+    let steady = best(point, measure.access())?.middle_gbps;
     Some(Step {
         x,
         label: run.label.clone(),

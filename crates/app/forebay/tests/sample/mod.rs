@@ -95,6 +95,7 @@ pub fn phase(access: &str, iteration: u32, nodes: u32, gbps: f64, limited: &str)
         close_seconds: seconds * 0.01,
         gbps,
         steady_gbps: Some(gbps * 1.03),
+        middle_gbps: None,
         slowest_rank_gbps: gbps,
         acknowledged_node_gbps: NodeRates {
             mean: gbps / f64::from(nodes) * 1.05,

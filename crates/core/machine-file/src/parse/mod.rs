@@ -92,8 +92,11 @@ fn read(doc: &Document<'_>, table: &DeTable<'_>, map_loader: MapLoader<'_>) -> O
         _ => None,
     };
     let link = network.as_ref().zip(nodes.as_ref()).map(|(n, nodes)| all_links(n, nodes));
-    let client =
-        root.required_section("client").and_then(|client| storage::read_client(client, link));
+    let packet = network.as_ref().map(|network| network.packet);
+    let has_storage = burst_buffer.is_some() || root.has_key("pfs");
+    let client = root
+        .required_section("client")
+        .and_then(|client| storage::read_client(client, link, (packet, has_storage)));
     let pfs = root.optional_section("pfs").map(|section| {
         let at = section.span.start;
         (at, pfs::read_pfs(section, link))

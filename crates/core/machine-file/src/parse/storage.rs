@@ -18,10 +18,12 @@ const STRIPE_ORDERS: [(&str, StripeOrder); 2] =
 
 /// Parses `[client]`: the client on a compute node, and the types of compute nodes that differ.
 ///
-/// `link` is the rate of all links of a node.
+/// `link` is the rate of all links of a node, `packet` the size of a packet, in which messages without
+/// data fit; those of requests if the machine has storage.
 pub(super) fn read_client(
     section: Section<'_, '_>,
     link: Option<Rate>,
+    (packet, has_storage): (Option<Bytes>, bool),
 ) -> Option<(Client, Vec<Located<ClientType>>)> {
     let (doc, span) = (section.doc, section.span.clone());
     let name = section.has_key("name").then(|| section.text("name", "haswell"));
@@ -43,6 +45,17 @@ pub(super) fn read_client(
         read.into_iter().map(|(name, section)| read_type(name, section, link)).collect::<Vec<_>>()
     });
     section.report_unused_keys();
+    let control_message = control.as_ref().filter(|_| has_storage);
+    for message in control_message.into_iter().chain(&mpi_envelope) {
+        if let Some(packet) = packet.filter(|packet| message.value > *packet) {
+            let problem = format!("a message of {} does not fit a packet", message.value);
+            doc.add_problem(
+                message.span.start,
+                problem,
+                format!("at most `network.packet`, {packet}"),
+            );
+        }
+    }
     let node = node?;
     let client = Client {
         name: match name {

@@ -167,7 +167,8 @@ impl<'a> BegunPhase<'a> {
             .collect();
         let last = ends.iter().copied().max().unwrap_or(0);
         let (closes, most_in_calls) = self.ends_of_closes(&ends, last, fabric);
-        let simulated_time: u64 = transfers.ranks.iter().map(|rank| rank.time).sum();
+        // 2^64 ps are 213 days of all processes together.
+        let simulated_time: u128 = transfers.ranks.iter().map(|rank| u128::from(rank.time)).sum();
         let time: f64 = ends.iter().zip(starts).map(|(end, start)| (end - start) as f64).sum();
         PhaseTimes {
             begin: self.begin,

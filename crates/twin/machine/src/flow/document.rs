@@ -6,11 +6,12 @@ use super::phase_links::PhaseLinks;
 use super::runs::Runs;
 use super::transfers::Transfers;
 use crate::io::{IoJob, PS_PER_SECOND};
-use crate::phase_result::{node_rates, steady_gbps};
+use crate::phase_result::{middle_gbps, node_rates};
 use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
 use crate::study::of_calls;
 use crate::warnings;
 use forebay_flow::LinkId;
+use forebay_workload::ior::Access;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64
@@ -43,7 +44,8 @@ pub(super) fn phase_document(
         transfer_seconds: span,
         close_seconds: seconds(times.closes.1 - times.closes.0),
         gbps: gb_per(total),
-        steady_gbps: steady_rate(transfers, times),
+        steady_gbps: steady_rate(job, runs.access, (transfers, times)),
+        middle_gbps: middle_rate(transfers, times),
         slowest_rank_gbps: gb_per(seconds(times.most_in_calls)),
         acknowledged_node_gbps: node_rates(rates_of_nodes(job, transfers, times)),
         iops: if span > 0.0 { operations as f64 / span } else { 0.0 },
@@ -60,11 +62,21 @@ pub(super) fn phase_document(
 }
 
 /// The rate of the middle of the bytes, as with packets.
-fn steady_rate(transfers: &Transfers, times: &PhaseTimes) -> Option<f64> {
+fn middle_rate(transfers: &Transfers, times: &PhaseTimes) -> Option<f64> {
     match transfers.is_complete {
-        true => Some(steady_gbps(&transfers.timeline)? / times.stretch),
+        true => Some(middle_gbps(&transfers.timeline)? / times.stretch),
         false => Some(transfers.rate / 1e9),
     }
+}
+
+/// The rate without ramp-up and tail, as with packets.
+fn steady_rate(
+    job: &IoJob,
+    access: Access,
+    (transfers, times): (&Transfers, &PhaseTimes),
+) -> Option<f64> {
+    let few = warnings::few_transfers(job, access, job.pattern.transfers_per_rank());
+    middle_rate(transfers, times).filter(|_| !transfers.is_complete || few.is_none())
 }
 
 /// Rates of the nodes while they transfer, bytes per second.
@@ -127,8 +139,11 @@ fn class_use(
     let span = seconds(times.transfers.1 - times.transfers.0).max(1e-12);
     let node_links = (job.topology.interfaces() * 2) as u64;
     let between = fabric.network.rank3_links();
-    let on_direct: f64 =
-        between.iter().map(|(link, _)| fabric.links.transport.carried(*link)).sum();
+    // With detours, whose links are one resource, or without.
+    let on_global: f64 = match fabric.network.all_between() {
+        Some(all) => fabric.links.transport.carried(all),
+        None => between.iter().map(|(link, _)| fabric.links.transport.carried(*link)).sum(),
+    };
     let use_of = |class: &str, links: u64, bytes: f64, rate: f64| ClassUse {
         class: class.into(),
         links,
@@ -151,7 +166,7 @@ fn class_use(
     node.max_utilisation = busiest / simulated * bytes / span / node_rate;
     let rate = job.network.global.rate.0 as f64;
     let mut global =
-        use_of("global", job.topology.global_links(), on_direct / simulated * bytes, rate);
+        use_of("global", job.topology.global_links(), on_global / simulated * bytes, rate);
     let carried = between.iter().map(|(link, count)| fabric.links.transport.carried(*link) / count);
     global.max_utilisation = carried.fold(0.0, f64::max) / simulated * bytes / span / rate;
     vec![node, global]
@@ -186,7 +201,8 @@ fn limit(
     let share_of = |resource: &str| {
         let own = |found: &Option<Resource>| found.map_or("client", Resource::name) == resource;
         let of = transfers.bottlenecks.iter().filter(|(found, _)| own(found));
-        of.map(|(_, time)| time).sum::<f64>() / total
+        // An empty sum is -0.0.
+        (of.map(|(_, time)| time).sum::<f64>() + 0.0) / total
     };
     let simulated = fabric.links.transport.now().max(1) as f64 / PS_PER_SECOND as f64;
     let mut evidence: Vec<ResourceUse> = [

@@ -275,8 +275,19 @@ impl NetworkLinks {
         }
     }
 
+    /// Links within the group in its middle that a detour of a dragonfly crosses, to a random router and on;
+    /// 0 in other structures.
+    pub fn local_links_of_detour(&self) -> f64 {
+        if self.topology.has_spines() || self.global.is_none() {
+            return 0.0;
+        }
+        // A random router has another slot, and another chassis, with these probabilities.
+        let other = |count: u16| 1.0 - 1.0 / f64::from(count.max(1));
+        2.0 * (other(self.topology.slots) + other(self.topology.chassis))
+    }
+
     /// Links between routers that a flow with this path crosses, on the mean of its bytes, and the share of
-    /// them that take a detour.
+    /// them that take a detour; without [those](NetworkLinks::local_links_of_detour) in its middle.
     pub fn hops(&self, path: &Path) -> (f64, f64) {
         let on = |all: &mut dyn Iterator<Item = &LinkId>| -> f64 {
             let links: std::collections::BTreeSet<LinkId> = all.copied().collect();

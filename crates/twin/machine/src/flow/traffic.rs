@@ -66,6 +66,7 @@ pub(crate) fn rates_of_traffic(scenario: &Scenario) -> Vec<TrafficRates> {
     let all = traffic_flows(&scenario.traffic, &mut network, &mut links);
     links.transport.update_rates();
     let solver = links.transport.solver();
+    let of_detour = network.local_links_of_detour();
     let of_job = |flows: &TrafficFlows| {
         let nodes: Vec<f64> = flows.flows.iter().map(|flow| solver.rate(*flow)).collect();
         let total = nodes.iter().sum::<f64>().max(f64::MIN_POSITIVE);
@@ -74,6 +75,7 @@ pub(crate) fn rates_of_traffic(scenario: &Scenario) -> Vec<TrafficRates> {
             weighted.sum::<f64>() / total
         };
         let (hops, detours) = (mean(|hops| hops.0), mean(|hops| hops.1));
+        let hops = hops + detours * of_detour;
         TrafficRates { hops, detours, links: use_of_links(flows, &network, &links), nodes }
     };
     all.iter().map(of_job).collect()
@@ -200,8 +202,18 @@ fn use_of_links(flows: &TrafficFlows, network: &NetworkLinks, links: &Links) -> 
         }
     };
     let of_nodes: Vec<(LinkId, f64)> = flows.node_links.iter().map(|link| (*link, 1.0)).collect();
-    let between = network.rank3_links();
-    let count = between.iter().map(|(_, count)| *count as u64).sum();
     let nodes = of_nodes.len() as u64;
-    vec![class("node", of_nodes, nodes), class("global", between, count)]
+    let direct = network.rank3_links();
+    let count = direct.iter().map(|(_, count)| *count as u64).sum();
+    let mut global = class("global", direct, count);
+    // Detours cross other links than the direct ones, which are one resource.
+    if let Some(all) = network.all_between()
+        && solver.load(all) > global.bytes as f64 * (1.0 + 1e-6) + 1.0
+    {
+        global = ClassUse {
+            max_utilisation: global.max_utilisation,
+            ..class("global", vec![(all, 1.0)], network.topology.global_links())
+        };
+    }
+    vec![class("node", of_nodes, nodes), global]
 }

@@ -48,9 +48,14 @@ pub struct Phase {
     #[serde(rename = "GBps")]
     pub gbps: f64,
     /// Rate at which the middle three fifths of the bytes moved, without ramp-up and tail; `None`
-    /// if the phase is too short.
+    /// if the phase is too short, or has too few transfers of each process.
     #[serde(rename = "steady_GBps")]
     pub steady_gbps: Option<f64>,
+    /// The same also with few transfers. The bytes of a transfer count as moved evenly from its begin
+    /// to its end, so that with one or two of each process this can be more than the storage does. For
+    /// rows of published runs that are reduced so much; not part of the document.
+    #[serde(skip)]
+    pub middle_gbps: Option<f64>,
     /// bytes / longest time of a process in calls (open, transfers, fsync, close) / 1e9: Darshan's
     /// `agg_perf_by_slowest`.
     #[serde(rename = "slowest_rank_GBps")]
@@ -166,7 +171,7 @@ pub struct IorPoint {
 
 impl IorPoint {
     /// The rate without opens, closes, ramp-up and tail of the best phase of an access (`write`,
-    /// `read`), GB/s; `None` without such a phase, or if it is too short.
+    /// `read`), GB/s; `None` without such a phase, or if it is too short or has few transfers.
     pub fn steady_gbps(&self, access: &str) -> Option<f64> {
         let phases = self.phases.iter().filter(|p| p.access == access);
         phases.max_by(|a, b| a.gbps.total_cmp(&b.gbps))?.steady_gbps

@@ -157,10 +157,15 @@ impl SimOptions {
         if let Some(packet) = self.packet {
             let links = [&network.node, &network.rank1, &network.rank2, &network.global];
             let smallest = links.iter().map(|l| l.buffer).min().unwrap_or_default();
-            if packet.0 == 0 || packet > smallest {
+            let client = &machine.client;
+            let least = match machine.burst_buffer.is_some() || machine.pfs.is_some() {
+                true => client.control_message.max(client.mpi_envelope),
+                false => client.mpi_envelope,
+            };
+            if packet < least || packet > smallest {
                 return Err(StudyError::Machine(format!(
-                    "packets of {packet} do not fit: the smallest buffer of {} has {smallest}; \
-                     use packets of 1 byte to {smallest}",
+                    "packets of {packet} do not fit: messages without data have up to {least}, and \
+                     the smallest buffer of {} has {smallest}; use packets of {least} to {smallest}",
                     machine.name
                 )));
             }

@@ -11,7 +11,7 @@ use crate::results::{ClassUse, LatencyNs, RunCost, SCHEMA, Series, TrafficRun};
 use crate::scenario::Scenario;
 use crate::steady::{ACCEPTED_WHEN_STEADY, END_OF_WINDOW, Latency, Slices, State, SteadyState};
 use crate::traffic::{Generation, TrafficJob};
-use crate::warnings::of_traffic;
+use crate::warnings;
 use forebay_machine_file::machine::Machine;
 use forebay_network::{DeliveryStatistics, Timeline};
 use forebay_workload::traffic::TrafficSpec;
@@ -170,7 +170,7 @@ pub(super) fn flow_run(
         accepted_load,
         run_load: accepted_load,
         backlog_bytes: [0, 0],
-        warnings: scenario.network.warnings(),
+        warnings: warnings::of_traffic_flows(&scenario.network, &rates.links),
         hops_mean: rates.hops,
         hops_histogram: Vec::new(),
         nonminimal_share: rates.detours,
@@ -324,7 +324,7 @@ pub(super) fn traffic_run(
         accepted_load: load(steady.delivered, steady.window),
         run_load: load(packets.bytes, (0, end)),
         backlog_bytes: [steady.backlog.0, steady.backlog.1],
-        warnings: of_traffic(&scenario.network, spec, job, &steady),
+        warnings: warnings::of_traffic(&scenario.network, spec, job, &steady),
         hops_mean: mean(hops),
         hops_histogram: packets.hops.to_vec(),
         nonminimal_share: mean(packets.detours),
@@ -361,14 +361,13 @@ fn latency(latency: &Latency) -> LatencyNs {
     if latency.packets == 0 {
         return LatencyNs::default();
     }
-    let quantile = |q| latency.ns.value_at_quantile(q) as f64;
     LatencyNs {
         mean: latency.sum as f64 / latency.packets as f64 / 1000.0,
         min: latency.min as f64 / 1000.0,
-        p50: quantile(0.5),
-        p90: quantile(0.9),
-        p99: quantile(0.99),
-        p999: quantile(0.999),
+        p50: latency.quantile_ns(0.5),
+        p90: latency.quantile_ns(0.9),
+        p99: latency.quantile_ns(0.99),
+        p999: latency.quantile_ns(0.999),
         max: latency.max as f64 / 1000.0,
     }
 }

@@ -18,7 +18,7 @@ use forebay_workload::placement::Placement;
 use forebay_workload::traffic::{LEAST_RATE_LIMIT, TrafficPattern, TrafficSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Most measures of a study, and most seeds.
 const MOST_MEASURES: usize = 256;
@@ -34,6 +34,9 @@ pub(super) const NONE: &str = "none";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StudyFile {
+    /// Where it was read.
+    #[serde(skip)]
+    path: PathBuf,
     pub title: String,
     pub machine: String,
     /// The first seed.
@@ -231,6 +234,7 @@ impl StudyFile {
         let too_many = || at(format!("more than {MOST_MEASURES} combinations of variations"));
         study.measure.extend(varied.ok_or_else(too_many)?);
         study.check().map_err(at)?;
+        study.path = path.to_owned();
         Ok(study)
     }
 
@@ -243,6 +247,11 @@ impl StudyFile {
         }
         if self.seeds == 0 || self.seeds > MOST_SEEDS {
             return Err(format!("{} seeds: a study has 1 to {MOST_SEEDS}", self.seeds));
+        }
+        let jobs = self.job.iter().map(|job| &job.name);
+        let mut names = jobs.chain(self.measure.iter().map(|one| &one.name));
+        if let Some(name) = names.find(|name| name.chars().any(char::is_control)) {
+            return Err(format!("the name {name:?} has control characters: write it without them"));
         }
         let measures = self.measure.iter().map(|one| one.name.as_str()).chain([NONE]);
         if let Some(name) = first_twice(measures.collect()) {
@@ -292,12 +301,17 @@ impl StudyFile {
     }
 
     fn case(&self, measure: &Measure, seed: u64) -> Result<Case, Failure> {
-        let at = |reason: String| Failure::Input(format!("measure `{}`: {reason}", measure.name));
+        let file = self.path.display();
+        let at = |reason: String| match measure.name.as_str() {
+            NONE => Failure::Input(format!("{file}: {reason}")),
+            name => Failure::Input(format!("{file}: measure `{name}`: {reason}")),
+        };
         let set: Vec<Setting> =
             measure.set.iter().map(|text| setting(text)).collect::<Result<_, _>>().map_err(at)?;
-        let machine = load_with(&self.machine, &set)?;
+        let machine = load_with(&self.machine, &set).map_err(|error| at(error.to_string()))?;
         let nodes = self.job.iter().fold(0, |sum: u32, job| sum.saturating_add(job.nodes));
-        check_nodes(&machine, "the sum of the jobs' nodes,", nodes)?;
+        check_nodes(&machine, "the sum of the jobs' nodes,", nodes)
+            .map_err(|error| at(error.to_string()))?;
         let none = Choices::default();
         let with_choices = |job: &JobEntry| {
             let changed = measure.job.get(&job.name).unwrap_or(&none);

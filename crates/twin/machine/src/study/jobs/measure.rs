@@ -143,7 +143,7 @@ impl TrafficWindow {
             state: steady.state.name().into(),
             window_seconds: [seconds(steady.window.0), seconds(steady.window.1)],
             mean_seconds: known.then(|| seconds(latency.sum) / latency.packets as f64),
-            p99_seconds: known.then(|| latency.ns.value_at_quantile(0.99) as f64 * 1e-9),
+            p99_seconds: known.then(|| latency.quantile_ns(0.99) * 1e-9),
             accepted_load: steady.delivered as f64 / length.max(1e-12) / self.link_rate,
         }
     }
