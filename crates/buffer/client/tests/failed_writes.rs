@@ -2,7 +2,7 @@
 //! during a truncation. The daemons are real, behind a network that a test can delay.
 
 use crate::support;
-use forebay_client::{Channel, ClientOptions, Connection, Fs, NodeAddresses, Os, System};
+use forebay_client::{Channel, ClientOptions, Connection, Fs, NewFile, NodeAddresses, Os, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
@@ -60,6 +60,11 @@ impl Network {
 }
 
 impl State {
+    /// All hosts lose power.
+    fn fail_power(&mut self) {
+        self.power_failures.values_mut().for_each(|failures| *failures += 1);
+    }
+
     fn boot_id(&self, host: &str) -> u64 {
         1 + self.power_failures.get(host).copied().unwrap_or(0)
     }
@@ -330,6 +335,35 @@ fn fsync_after_power_failure_fails_only_if_the_file_was_truncated() {
             assert_eq!(file.fsync(false), expected, "{what}");
             assert_eq!(file.fsync(false), Ok(()), "{what}");
         }
+    }
+}
+
+/// Contents of files that are stored whole are durable after a sync of the instance. That of another file
+/// makes their names durable, but not their contents; and if it reports a loss, others have to know, too.
+#[test]
+fn sync_after_power_failure_reports_lost_files_although_another_file_was_synced() {
+    for (synced_before, synced_after) in [(false, false), (true, false), (false, true)] {
+        let scene = Scene::new(1);
+        let fs = scene.client();
+        let other = fs.create(Ino::ROOT, b"other", 0o644, false, BOTH).unwrap().file;
+        fs.sync().unwrap();
+        let new = |name: &[u8]| NewFile {
+            name: name.to_vec(),
+            set: SetAttr::default(),
+            data: vec![1; 100],
+        };
+        let stored = fs.put_files(Ino::ROOT, vec![new(b"a"), new(b"b")]);
+        assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+        if synced_before {
+            other.fsync(false).unwrap();
+        }
+        scene.network.state().fail_power();
+        if synced_after {
+            assert_eq!(other.fsync(false), Err(Errno::EIO));
+        }
+        let what = format!("before {synced_before}, after {synced_after}");
+        assert_eq!(fs.sync(), Err(Errno::EIO), "{what}");
+        assert_eq!(fs.sync(), Ok(()), "{what}");
     }
 }
 

@@ -177,8 +177,13 @@ impl<'a> Durability<'a> {
         match &self.journal {
             None => sync_targets(),
             Some(journal) => {
-                confirm_copies(&mut self.unconfirmed.lock(), journal)?;
-                journal.record_sync(sync_targets)
+                // Held: what other threads copy meanwhile may be among what this sync reports as lost.
+                let mut unconfirmed = self.unconfirmed.lock();
+                confirm_copies(&mut unconfirmed, journal)?;
+                journal.record_sync(sync_targets).inspect_err(|problem| {
+                    let errno = Errno::from_raw_os_error(problem.code);
+                    unconfirmed.lost.get_or_insert(errno);
+                })
             }
         }
     }

@@ -9,6 +9,7 @@ mod pfs_kinds;
 mod phases;
 mod read_back;
 mod shares;
+mod small_copies;
 mod small_files;
 mod staging;
 mod support;

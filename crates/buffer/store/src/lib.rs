@@ -1,6 +1,7 @@
 //! One storage node's flash: data objects, name space, log and recovery.
 #![warn(missing_docs)]
 
+mod batch_replies;
 mod checkpoint;
 mod context;
 pub mod daemon;

@@ -13,6 +13,7 @@ mod open_handles;
 mod pairs;
 mod reply_caches;
 mod request_kinds;
+mod unsynced_changes;
 mod write_leases;
 
 pub use batches::PendingBatch;
@@ -27,7 +28,6 @@ pub use reply_caches::ReplyCaches;
 use crate::backoff::Backoff;
 use crate::pool::Pool;
 use crate::system::{Connection, Os, System};
-use crate::unsynced::{PendingSync, Unsynced};
 use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Response;
@@ -35,8 +35,8 @@ use forebay_net::munge::Munge;
 use forebay_net::record::DataProtection;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    BATCH_SLOTS, CACHE_LIFETIME_NS, ClientHost, FIRST_BATCH_SLOT, FileRequest, MAX_HOST_NAME,
-    SESSION_LEASE_NS, SessionToken, is_batch_slot,
+    BATCH_SLOTS, CACHE_LIFETIME_NS, ClientHost, FIRST_BATCH_SLOT, MAX_HOST_NAME, SESSION_LEASE_NS,
+    SessionToken, is_batch_slot,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
@@ -47,12 +47,12 @@ use liveness::Probe;
 use lock_table::LockTable;
 use open_handles::OpenHandle;
 use parking_lot::Mutex;
-use request_kinds::changes_metadata;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use unsynced_changes::{PendingSyncs, UnsyncedChanges};
 use write_leases::WriteLeases;
 
 /// Options of a client's sessions with daemons.
@@ -173,7 +173,7 @@ pub struct PendingCall {
     /// Whether the connection accepted it.
     is_sent: bool,
     /// The changes that it makes durable.
-    pending_sync: PendingSync,
+    pending_syncs: PendingSyncs,
 }
 
 /// Identity of a session at the daemon.
@@ -211,8 +211,7 @@ pub struct Session {
     /// Time when the last request that was answered was sent.
     last_contact: Mutex<Option<Instant>>,
     probe: Mutex<Probe>,
-    /// Changes of names and attributes that are not synced.
-    unsynced: Unsynced,
+    unsynced: UnsyncedChanges,
     /// The open handles.
     handles: Mutex<BTreeMap<HandleId, OpenHandle>>,
     locks: Mutex<LockTable>,
@@ -248,7 +247,7 @@ impl Session {
             boot_id: AtomicU64::new(0),
             last_contact: Mutex::default(),
             probe: Mutex::default(),
-            unsynced: Unsynced::default(),
+            unsynced: UnsyncedChanges::default(),
             handles: Mutex::default(),
             locks: Mutex::default(),
             leases: Mutex::default(),
@@ -324,14 +323,7 @@ impl Session {
     ) -> PendingCall {
         let sent_at = self.options.system.now();
         slot.seq += 1;
-        let is_sync = matches!(
-            request,
-            Request::File(FileRequest::Sync { .. } | FileRequest::SyncMetadata { .. })
-        );
-        let pending_sync = if is_sync { self.unsynced.take() } else { PendingSync::NOTHING };
-        if changes_metadata(&request) {
-            self.unsynced.record_change(self.boot_id());
-        }
+        let pending_syncs = self.unsynced.begin(&request, self.boot_id());
         let tags = self.tags.of(&request);
         let call = Call { seq: slot.seq, caller: caller.cloned(), tags, request };
         let is_sent = match &mut slot.connection {
@@ -341,12 +333,12 @@ impl Session {
         if !is_sent {
             slot.connection = None;
         }
-        PendingCall { slot, call, sent_at, is_sent, pending_sync }
+        PendingCall { slot, call, sent_at, is_sent, pending_syncs }
     }
 
     /// Receives the reply to a request that was sent; retransmits the request where necessary.
     pub fn receive_or_retransmit(&self, pending: PendingCall) -> Result<SessionReply, Errno> {
-        let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_sync } = pending;
+        let PendingCall { mut slot, mut call, mut sent_at, mut is_sent, pending_syncs } = pending;
         let backoff = CONFLICT_BACKOFF.with_timeout(self.options.timeout);
         let mut retries = backoff.start_at(sent_at, &*self.options.system);
         let result = loop {
@@ -385,8 +377,8 @@ impl Session {
         };
         self.release(slot);
         if !result.as_ref().is_ok_and(|response| response.reply == Reply::Done) {
-            self.unsynced.put_back(pending_sync);
-        } else if pending_sync.is_lost(self.boot_id()) {
+            self.unsynced.put_back(pending_syncs);
+        } else if pending_syncs.is_lost(self.boot_id()) {
             tracing::error!(address = %self.address,
                 "sync failed: the storage node restarted, and unsynced changes may be lost");
             return Err(Errno::EIO);

@@ -193,6 +193,7 @@ impl World {
                 machine: Machine(self.shared.clone()),
                 losses: self.oracle.losses.clone(),
                 may_expire: self.faults.outage > 0 || self.faults.cut_pair > 0,
+                batches: self.faults.batches,
                 steps: 3 + self.random.below(20),
             };
             self.oracle.counts.processes += 1;

@@ -30,6 +30,8 @@ pub struct Faults {
     pub never_returns: u64,
     /// Time at which faults end, so that everything can finish.
     pub until: u64,
+    /// No fault: processes make requests in batches, too, and jobs stage directories in.
+    pub batches: bool,
 }
 
 impl Faults {
@@ -46,6 +48,7 @@ impl Faults {
             cut_pair: 0,
             never_returns: 0,
             until: 0,
+            batches: false,
         }
     }
 
@@ -72,7 +75,13 @@ impl Faults {
             outage: random.below(2) * random.below(30),
             never_returns: u64::from(random.chance(250)) * random.below(250),
             until: 150 * SECOND,
+            batches: false,
         }
+    }
+
+    /// The same, with batches of requests.
+    pub fn with_batches(seed: u64) -> Faults {
+        Faults { batches: true, ..Faults::of(seed) }
     }
 }
 

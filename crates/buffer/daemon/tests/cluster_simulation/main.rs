@@ -45,6 +45,7 @@
 mod actor_thread;
 mod actors;
 mod barrier;
+mod batches;
 mod checks;
 mod codec;
 mod compute;
@@ -77,6 +78,17 @@ use world::World;
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap())
+}
+
+/// The seeds that the environment chooses, or the first ones, so many.
+fn chosen_seeds(count: u64) -> Range<u64> {
+    match number("FOREBAY_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("FOREBAY_FIRST_SEED").unwrap_or(0);
+            first..first + number("FOREBAY_SEEDS").unwrap_or(count)
+        }
+    }
 }
 
 fn run(seed: u64, faults: Faults) -> World {
@@ -127,13 +139,7 @@ fn run_all(seeds: Range<u64>, faults: impl Fn(u64) -> Faults + Sync) -> Counts {
 
 #[test]
 fn invariants_hold_under_faults() {
-    let seeds = match number("FOREBAY_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("FOREBAY_FIRST_SEED").unwrap_or(0);
-            first..first + number("FOREBAY_SEEDS").unwrap_or(150)
-        }
-    };
+    let seeds = chosen_seeds(150);
     let begun = Instant::now();
     let sums = run_all(seeds.clone(), Faults::of);
     println!("{} seeds in {:.1?}", seeds.end - seeds.start, begun.elapsed());
@@ -175,6 +181,15 @@ fn invariants_hold_under_faults() {
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }
+}
+
+#[test]
+fn batches_of_requests_are_carried_out_once_under_faults() {
+    let seeds = chosen_seeds(40);
+    let sums = run_all(seeds.clone(), Faults::with_batches);
+    println!("{sums:?}");
+    let covered = sums.batches > 1000 && sums.node_crashes > 20 && sums.jobs_staged_out > 50;
+    assert!(covered || seeds.end - seeds.start < 40, "{sums:?}");
 }
 
 /// Among other faults, few hosts are cut off from the controller for as long as it takes to presume them

@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use forebay_protocol::address::Address;
-use forebay_protocol::message::Request;
-use forebay_protocol::{Call, SessionId};
-use forebay_store::node::{ConnId, Input};
+use forebay_protocol::message::{BatchReply, Request};
+use forebay_protocol::{Call, Reply, SessionId};
+use forebay_store::node::{BatchReplies, ConnId, Input};
 
 use crate::actor_thread::{ActorId, ActorOutput, LinkId, SimReply, Turn, WaitFor};
 use crate::codec;
@@ -32,6 +32,8 @@ pub struct Link {
     last_down: u64,
     inbox: VecDeque<SimReply>,
     waiting: Option<(ActorId, u64)>,
+    /// The replies to the requests of the batch that the daemon carries out.
+    batch: Option<BatchReplies>,
     /// The request of the last call.
     last_request: Option<Request>,
 }
@@ -162,6 +164,7 @@ impl World {
             last_down: self.now + latency,
             inbox: VecDeque::new(),
             waiting: None,
+            batch: None,
             last_request: None,
         };
         self.links.insert(id, link);
@@ -235,13 +238,40 @@ impl World {
             None => {
                 let is_peer = matches!(call.request, Request::Peer(_));
                 assert!(!is_peer, "clients send no messages of daemons");
+                if let Request::Batch(requests) = &call.request
+                    && let Some(link) = self.links.get_mut(&id)
+                {
+                    self.oracle.counts.batches += 1;
+                    link.batch = Some(BatchReplies::new(requests.len()));
+                }
                 self.daemon_step(node, Input::Call(ConnId(id), call));
             }
         }
     }
 
+    /// A node replies to a call, or to one request of a batch: the replies to these are sent together.
+    pub fn reply(&mut self, conn: ConnId, seq: u64, reply: Reply) {
+        let id = conn.connection().0;
+        let reply = match conn.position() {
+            None => reply,
+            Some(position) => {
+                let Some(link) = self.links.get_mut(&id).filter(|link| link.daemon_open) else {
+                    return;
+                };
+                let batch = link.batch.as_mut().expect("a batch in progress");
+                let Some(replies) = batch.add(position, BatchReply { reply, cacheable: false })
+                else {
+                    return;
+                };
+                link.batch = None;
+                Reply::Batch(replies)
+            }
+        };
+        self.send_reply(id, Box::new((seq, reply, Vec::new())));
+    }
+
     /// A daemon replies.
-    pub fn send_reply(&mut self, id: LinkId, sent: SimReply) {
+    fn send_reply(&mut self, id: LinkId, sent: SimReply) {
         let Some(link) = self.links.get(&id).filter(|link| link.daemon_open) else {
             return;
         };

@@ -59,6 +59,8 @@ pub struct Process {
     pub losses: Arc<Losses>,
     /// Whether machines are partitioned for longer than sessions run_steps.
     pub may_expire: bool,
+    /// Whether it makes some requests in batches.
+    pub batches: bool,
     pub steps: u64,
 }
 
@@ -67,7 +69,7 @@ const WRITE: OpenMode =
 const MAX_BYTES: u64 = 40 << 10;
 
 /// Early end of a process, after an error that faults explain.
-struct Ended;
+pub struct Ended;
 
 impl Process {
     pub fn run(mut self) {
@@ -75,7 +77,7 @@ impl Process {
     }
 
     /// Errors that faults explain end the process; any other error fails the test.
-    fn check_error(&self, what: &str, path: &Path, errno: Errno) -> Ended {
+    pub fn check_error(&self, what: &str, path: &Path, errno: Errno) -> Ended {
         let usual = [Errno::EIO, Errno::ESTALE, Errno::ENOSPC];
         // A session that was lost, in a power cut or because it expired, had files open.
         let power = self.losses.power.load(Ordering::Relaxed);
@@ -126,6 +128,9 @@ impl Process {
                 self.machine.sleep(pause);
             }
             let out = outs[self.random.below(outs.len() as u64) as usize].clone();
+            if self.batches && self.random.chance(300) {
+                self.use_batches(&out)?;
+            }
             let path = out.join(format!("h{}_{}", self.host, self.random.below(4)));
             let (own, files) = (self.own.clone(), self.files.clone());
             self.step(&own, &files, &path)?;
@@ -321,7 +326,7 @@ impl Process {
     }
 
     /// An existing file cannot be missing: a repeated request is carried out once.
-    fn check_missing(
+    pub fn check_missing(
         &self,
         before: &FileState,
         path: &Path,
@@ -346,7 +351,7 @@ impl Process {
         }
     }
 
-    fn bytes(&mut self, length: u64) -> Vec<u8> {
+    pub fn bytes(&mut self, length: u64) -> Vec<u8> {
         let first = self.random.next();
         (0..length).map(|i| (first + i / 7) as u8).collect()
     }
@@ -438,7 +443,7 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, Errno> {
 }
 
 /// Notes that an operation on a file begins. Returns its expected state.
-fn mark_uncertain(files: &Files, path: &Path) -> FileState {
+pub fn mark_uncertain(files: &Files, path: &Path) -> FileState {
     let mut files = files.lock().unwrap();
     let known = files.entry(path.to_owned()).or_insert(FileState {
         certain: true,
@@ -453,7 +458,7 @@ fn mark_uncertain(files: &Files, path: &Path) -> FileState {
 }
 
 /// Notes that the operation has succeeded.
-fn set_certain(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
+pub fn set_certain(files: &Files, path: &Path, data: Option<Vec<u8>>, cuts: u64) {
     if !actor_thread::is_killed() {
         let known = FileState { data, certain: true, synced: false, cuts };
         files.lock().unwrap().insert(path.to_owned(), known);

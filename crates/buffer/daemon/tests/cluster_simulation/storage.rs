@@ -89,9 +89,7 @@ impl World {
         }
         let life = self.nodes[index].life;
         match output {
-            Output::Reply(conn, sent) => {
-                self.send_reply(conn.0, Box::new((sent.seq, sent.reply, Vec::new())))
-            }
+            Output::Reply(conn, sent) => self.reply(conn, sent.seq, sent.reply),
             Output::Sync(request) => {
                 let when = self.now + MS + self.random.below(10 * MS);
                 self.schedule(when, Event::Sync(index, life, Some(request)));
@@ -112,7 +110,10 @@ impl World {
                 }
                 self.daemon_step(index, Input::Disconnected(conn));
             }
-            Output::Disconnect(conn) => self.close_link(conn.0),
+            Output::Disconnect(conn) => {
+                self.close_link(conn.0);
+                self.daemon_step(index, Input::Disconnected(conn));
+            }
             Output::Message { address, message, .. } => {
                 let to = address.parse().ok().and_then(|address| node_at(&address));
                 if let Some(to) = to {
@@ -146,7 +147,7 @@ impl World {
         };
         self.daemon_step(index, Input::LogSynced(last));
         if let Some(SyncRequest { conn, seq, .. }) = request {
-            self.send_reply(conn.0, Box::new((seq, Reply::Done, Vec::new())));
+            self.reply(conn, seq, Reply::Done);
         }
     }
 
@@ -188,7 +189,10 @@ impl World {
         self.node_step(index, storage_node::StorageInput::Tick { written: Bytes(0) });
         self.daemon_step(index, Input::Tick);
         self.sync(index, None);
-        if self.chance(30) && self.nodes[index].node.is_some() {
+        // In the end the checkpointer makes what space there is.
+        let is_short = self.nodes[index].daemon.log_space < LogSpace::Normal;
+        let due = self.chance(30) || (!self.faulty() && is_short);
+        if due && self.nodes[index].node.is_some() {
             let daemon = &self.nodes[index].daemon;
             let _ = daemon.write_checkpoint();
             let _ = daemon.ensure_spares();

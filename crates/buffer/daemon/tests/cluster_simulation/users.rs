@@ -50,6 +50,26 @@ fn list_of_inputs(
     script.push_str(&format!("#DW stage_in type=list source={path} destination={inside}/list\n"));
 }
 
+/// Input that is named by its directory.
+fn directory_of_inputs(
+    token: &str,
+    inside: &str,
+    script: &mut String,
+    inputs: &mut Vec<(PathBuf, Arc<Vec<u8>>)>,
+    random: &mut Random,
+    pfs: &Pfs,
+) {
+    let from = format!("/pfs/{token}/dir");
+    pfs.put(Path::new(&from), None);
+    for number in 0..random.below(12) {
+        let bytes: Vec<u8> = (0..random.below(5000)).map(|i| (i / 2) as u8).collect();
+        pfs.put(Path::new(&format!("{from}/d{number}")), Some(&bytes));
+        inputs.push((format!("striped/dir/d{number}").into(), Arc::new(bytes)));
+    }
+    let to = format!("{inside}/dir");
+    script.push_str(&format!("#DW stage_in type=directory source={from} destination={to}\n"));
+}
+
 /// A user with a job.
 #[derive(Clone, Debug)]
 pub struct SimUser {
@@ -82,9 +102,11 @@ pub struct SimUser {
 }
 
 impl SimUser {
+    /// The user with a number, of whom the first ones, so many, have persistent instances. `batches`: the
+    /// job has many small files.
     pub fn new(
-        index: u64,
-        persistents: u64,
+        (index, persistents): (u64, u64),
+        batches: bool,
         hosts: &[String],
         random: &mut Random,
         oracle: &mut Oracle,
@@ -121,6 +143,9 @@ impl SimUser {
             if random.chance(300) {
                 oracle.counts.lists += 1;
                 list_of_inputs(&token, inside, &mut script, &mut inputs, random, pfs);
+            }
+            if batches {
+                directory_of_inputs(&token, inside, &mut script, &mut inputs, random, pfs);
             }
             let used = persistents > 0 && !copied && random.chance(400);
             if used {

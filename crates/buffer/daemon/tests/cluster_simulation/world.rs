@@ -124,7 +124,10 @@ impl World {
         let hosts: Vec<String> = (0..HOSTS).map(host_name).collect();
         let persistents = random.below(3);
         let users = (0..persistents + 2 + random.below(4))
-            .map(|index| SimUser::new(index, persistents, &hosts, &mut random, &mut oracle, &pfs))
+            .map(|index| {
+                let numbers = (index, persistents);
+                SimUser::new(numbers, faults.batches, &hosts, &mut random, &mut oracle, &pfs)
+            })
             .collect();
         let nodes = (0..NODES).map(|_| Storage {
             life: 0,

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_client::{Admin, Fs};
+use forebay_client::{Admin, ClientOptions, Fs};
+use forebay_net::auth::PoolKey;
 use forebay_protocol::InstanceId;
+use forebay_protocol::address::Address;
 use forebay_protocol::message::InstanceSpec;
 use forebay_stage::end::LocalFileSystem;
 use forebay_stage::{
@@ -15,6 +19,7 @@ use forebay_stage::{
 use forebay_store::daemon::{self, Daemon};
 
 use crate::command_line::Options;
+use crate::distance::Distant;
 use crate::floor::{copy, read, run_both, timed, write};
 use crate::inside::Files;
 use crate::report::{self, Line, Target, median};
@@ -113,7 +118,7 @@ pub fn measure_all(options: &Options, amounts: &Amounts) -> Outcome<()> {
         }
         let shape = shape(&source)?;
         for case in selected {
-            measure(case, options, &home, &shape, &mut lines)?;
+            measure(case, options, amounts.tcp, (&home, &shape), &mut lines)?;
         }
     }
     report::write_json("staging", &lines, &options.json)?;
@@ -153,19 +158,25 @@ type Seconds = BTreeMap<Figure, Vec<f64>>;
 fn measure(
     case: &Case,
     options: &Options,
-    home: &Scratch,
-    shape: &Shape,
+    tcp: Option<Duration>,
+    (home, shape): (&Scratch, &Shape),
     lines: &mut Vec<Line>,
 ) -> Outcome<()> {
     let memory = Scratch::new(&options.memory, "memory")?;
     let flash = if case.memory { &memory } else { home };
     let mut steps = [Step::Read, Step::Sides, Step::Copy, Step::Stage];
-    let bench = Bench {
-        home,
-        flash,
-        shape,
-        daemon: Daemon::start(daemon::StoreOptions::new(flash.path("flash")))?,
-    };
+    let mut start = daemon::StoreOptions::new(flash.path("flash"));
+    let mut client = ClientOptions::default();
+    if let Some(round_trip) = tcp {
+        let key = PoolKey::new(b"only for this benchmark")?;
+        start.tcp = Some("127.0.0.1:0".parse()?);
+        start.key = Some(key.clone());
+        client.key = Some(key);
+        client.system = Arc::new(Distant(round_trip));
+    }
+    let daemon = Daemon::start(start)?;
+    let address = daemon.tcp_address().unwrap_or_else(|| daemon.address());
+    let bench = Bench { home, flash, shape, daemon, address, client };
     let mut seconds = Seconds::new();
     for round in 0..options.rounds {
         for step in &steps {
@@ -249,6 +260,8 @@ struct Bench<'a> {
     flash: &'a Scratch,
     shape: &'a Shape,
     daemon: Daemon,
+    address: Address,
+    client: ClientOptions,
 }
 
 impl Bench<'_> {
@@ -282,8 +295,7 @@ impl Bench<'_> {
     /// Runs `act` in a new instance.
     fn with_instance<T>(&self, id: usize, act: impl FnOnce(Fs) -> Outcome<T>) -> Outcome<T> {
         let id = InstanceId(id as u64);
-        let options = forebay_client::ClientOptions::default;
-        let admin = Admin::connect(self.daemon.address(), options())?;
+        let admin = Admin::connect(self.daemon.address(), ClientOptions::default())?;
         admin.create_instance(InstanceSpec {
             id,
             uid: rustix::process::geteuid().as_raw(),
@@ -293,7 +305,7 @@ impl Bench<'_> {
             inodes: 2 * self.shape.entries() + 1_000_000,
             placement: forebay_protocol::placement::Placement::single_node(),
         })?;
-        let fs = Fs::attach(self.daemon.address(), id, options())?;
+        let fs = Fs::attach(self.address.clone(), id, self.client.clone())?;
         fs.mkdir_all(Path::new("striped"), 0o755)?;
         let value = act(fs)?;
         admin.remove_instance(id, true)?;

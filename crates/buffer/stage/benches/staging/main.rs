@@ -18,12 +18,16 @@
 //! target. The target for small files is that the whole stage, including reading back, is as fast as
 //! `cp -a`, which is the speed of the underlying file system with such a tree.
 //!
+//! With `--tcp` the instance is accessed as from another host, from which each request takes a round trip
+//! of so many microseconds at least.
+//!
 //! Reading back is compared with only reading the same files. Each side alone has as many threads as a
 //! mover. `cp -a` is followed by `syncfs`.
 
 mod cases;
 #[path = "../../../client/benches/buffer/command_line.rs"]
 mod command_line;
+mod distance;
 mod floor;
 mod inside;
 #[allow(dead_code, reason = "the benchmark of the buffer uses all of it")]
@@ -32,25 +36,29 @@ mod report;
 mod trees;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Amounts of data.
+/// Amounts of data, and the way to them.
 struct Amounts {
     gibibytes: u64,
     small_files: u64,
+    /// The instance is accessed by TCP, as from another host, with this time of a round trip at least.
+    tcp: Option<Duration>,
 }
 
 const USAGE: &str = "usage: staging [--disk DIRECTORY] [--memory DIRECTORY] [--rounds N] [--gib N] \
-    [--files N] [--only TEXT] [--json FILE]";
+    [--files N] [--tcp MICROSECONDS] [--only TEXT] [--json FILE]";
 
 fn measure() -> Outcome<()> {
-    let mut amounts = Amounts { gibibytes: 2, small_files: 20_000 };
+    let mut amounts = Amounts { gibibytes: 2, small_files: 20_000, tcp: None };
     let arguments = std::env::args().skip(1);
     let options = command_line::parse(arguments, USAGE, "staging.json", |option, _, value| {
         match option {
             "--gib" => amounts.gibibytes = value()?.parse()?,
             "--files" => amounts.small_files = value()?.parse()?,
+            "--tcp" => amounts.tcp = Some(Duration::from_micros(value()?.parse()?)),
             _ => return Ok(false),
         }
         Ok(true)

@@ -300,7 +300,8 @@ impl DirHandle for InstanceDir {
     }
 
     fn read_small_files(&self, files: &[(&OsStr, &FileStat)]) -> Vec<Result<ReadFile, Errno>> {
-        let fetched = files.iter().map(|(_, seen)| self.namespace.fs.fetch_file(Ino(seen.inode.1)));
+        let file = |(_, seen): &(&OsStr, &FileStat)| (Ino(seen.inode.1), seen.size);
+        let fetched = self.namespace.fs.fetch_files(&files.iter().map(file).collect::<Vec<_>>());
         let read = |((name, seen), fetched): (&(&OsStr, &FileStat), _)| match fetched {
             Ok((attr, contents)) => {
                 let stat = file_stat(&attr);

@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use forebay_protocol::Timestamp;
@@ -15,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::identity::{Entered, Identity};
-use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata};
+use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SmallFile};
 
 /// The user whose permissions apply; `None` for that of this process.
 pub(super) type User = Option<Arc<Identity>>;
@@ -27,10 +28,12 @@ pub(super) fn enter(user: &User) -> Result<Option<Entered<'_>>, Errno> {
 
 /// An open directory or file.
 pub(super) struct OpenFile {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     user: User,
     /// Whether `syncfs` makes the files of its file system durable and reports write errors.
-    has_reliable_syncfs: OnceLock<bool>,
+    pub(super) has_reliable_syncfs: OnceLock<bool>,
+    /// Whether files without names cannot be created in the directory.
+    pub(super) lacks_unnamed_files: AtomicBool,
 }
 
 /// File systems on devices of this host. Those on servers do not write all data to the servers'
@@ -78,14 +81,19 @@ fn c_string(name: &[u8]) -> Result<CString, Errno> {
 impl OpenFile {
     pub(super) fn new(fd: OwnedFd, user: &User) -> OpenFile {
         let user = user.clone();
-        OpenFile { fd, user, has_reliable_syncfs: OnceLock::new() }
+        OpenFile {
+            fd,
+            user,
+            has_reliable_syncfs: OnceLock::new(),
+            lacks_unnamed_files: AtomicBool::new(false),
+        }
     }
 
-    fn enter(&self) -> Result<Option<Entered<'_>>, Errno> {
+    pub(super) fn enter(&self) -> Result<Option<Entered<'_>>, Errno> {
         enter(&self.user)
     }
 
-    fn has_reliable_syncfs(&self) -> bool {
+    pub(super) fn has_reliable_syncfs(&self) -> bool {
         *self.has_reliable_syncfs.get_or_init(|| {
             let found = rustix::fs::fstatfs(&self.fd).map(|found| found.f_type);
             #[allow(clippy::unnecessary_cast, reason = "other processors have another type")]
@@ -97,6 +105,47 @@ impl OpenFile {
     /// Whether the owner of files can be changed.
     fn may_chown(&self) -> bool {
         self.user.is_none() && rustix::process::geteuid().is_root()
+    }
+
+    /// Sets the owner and group of `file`, whose attributes are `now`, as far as that is permitted. Returns
+    /// its attributes then.
+    pub(super) fn set_owner(
+        &self,
+        file: &OwnedFd,
+        now: &Stat,
+        wanted: &FileStat,
+    ) -> Result<Stat, Errno> {
+        if (now.st_uid, now.st_gid) == (wanted.uid, wanted.gid) {
+            return Ok(*now);
+        }
+        let (uid, gid) = (Uid::from_raw(wanted.uid), Gid::from_raw(wanted.gid));
+        match fchown(file, Some(uid), Some(gid)) {
+            Ok(()) => {}
+            // Only root may change the owner; the group may be one of the user's.
+            Err(Errno::PERM | Errno::INVAL) if !self.may_chown() => {
+                let _ = fchown(file, None, Some(gid));
+            }
+            Err(errno) => return Err(errno),
+        }
+        fstat(file)
+    }
+
+    /// Sets permissions and times of `file`, whose attributes are `now`.
+    pub(super) fn set_mode_and_times(
+        file: &OwnedFd,
+        now: &Stat,
+        wanted: &FileStat,
+    ) -> Result<(), Errno> {
+        // The bits that change the user or group of a program are for the owner that it had.
+        let mode = match (now.st_uid == wanted.uid, now.st_gid == wanted.gid) {
+            (true, true) => wanted.mode,
+            (true, false) => wanted.mode & !0o2000,
+            (false, _) => wanted.mode & !0o6000,
+        };
+        if now.st_mode & 0o7777 != mode {
+            fchmod(file, Mode::from_raw_mode(mode))?;
+        }
+        futimens(file, &timestamps(wanted))
     }
 }
 
@@ -110,32 +159,15 @@ impl Metadata for OpenFile {
         wanted: &FileStat,
         set_xattrs: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Result<(), String>, Errno> {
-        let (uid, gid) = (Uid::from_raw(wanted.uid), Gid::from_raw(wanted.gid));
         let now = fstat(&self.fd)?;
         let entered = self.enter()?;
-        if (now.st_uid, now.st_gid) != (wanted.uid, wanted.gid) {
-            match fchown(&self.fd, Some(uid), Some(gid)) {
-                Ok(()) => {}
-                // Only root may change the owner; the group may be one of the user's.
-                Err(Errno::PERM | Errno::INVAL) if !self.may_chown() => {
-                    let _ = fchown(&self.fd, None, Some(gid));
-                }
-                Err(errno) => return Err(errno),
-            }
-        }
+        self.set_owner(&self.fd, &now, wanted)?;
         // Each extended attribute is set with the same permissions, which are entered again.
         drop(entered);
         let set = set_xattrs();
         let _entered = self.enter()?;
-        // The bits that change the user or group of a program are for the owner that it had.
-        let now = fstat(&self.fd)?;
-        let mode = match (now.st_uid == wanted.uid, now.st_gid == wanted.gid) {
-            (true, true) => wanted.mode,
-            (true, false) => wanted.mode & !0o2000,
-            (false, _) => wanted.mode & !0o6000,
-        };
-        fchmod(&self.fd, Mode::from_raw_mode(mode))?;
-        futimens(&self.fd, &timestamps(wanted))?;
+        // An access control list is a part of the permissions.
+        OpenFile::set_mode_and_times(&self.fd, &fstat(&self.fd)?, wanted)?;
         Ok(set)
     }
 
@@ -219,6 +251,10 @@ impl DirHandle for OpenFile {
 
     fn create_shared(&self, name: &OsStr) -> Result<Box<dyn FileHandle>, Errno> {
         self.create_copy(name, true, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn put_small_files(&self, files: &[SmallFile<'_>]) -> Vec<Result<PutOutcome, Errno>> {
+        self.put_unnamed_files(files)
     }
 
     fn readlink(&self, name: &OsStr, _: &FileStat) -> Result<OsString, Errno> {
@@ -306,7 +342,7 @@ impl OpenFile {
             None => true,
         };
         if is_own {
-            if !keep {
+            if !keep && found.st_size != 0 {
                 let _entered = self.enter()?;
                 ftruncate(&file.fd, 0)?;
             }
@@ -335,7 +371,7 @@ impl OpenFile {
 }
 
 /// Reserves an incomplete copy for this open file, or for those of one stage. `EBUSY`: another stage copies to the same name.
-fn lock_copy(file: &OwnedFd, lock: FlockOperation) -> Result<(), Errno> {
+pub(super) fn lock_copy(file: &OwnedFd, lock: FlockOperation) -> Result<(), Errno> {
     match flock(file, lock) {
         Err(Errno::WOULDBLOCK) => Err(Errno::BUSY),
         // Some mounts of parallel file systems have no locks.

@@ -11,6 +11,7 @@ mod identity;
 mod instance;
 mod instance_path;
 mod local;
+mod unnamed;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -2,9 +2,9 @@
 //! replies, which are collected.
 
 use super::counters::{RequestKind, StoreCounters};
-use crate::node::ConnId;
-use forebay_protocol::message::{BatchReply, BatchRequest, MAX_BATCH_REPLY_BYTES};
-use forebay_protocol::{Call, Errno, Reply};
+use crate::node::{BatchReplies, ConnId};
+use forebay_protocol::message::{BatchReply, BatchRequest};
+use forebay_protocol::{Call, Reply};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -48,30 +48,20 @@ impl BatchQueue {
     }
 }
 
-/// The replies to the requests of a batch, at most
-/// [`MAX_BATCH_REQUESTS`](forebay_protocol::message::MAX_BATCH_REQUESTS).
+/// A batch in progress: its replies so far, of which each is counted as that to a request of its kind.
 #[derive(Debug)]
 pub struct BatchInProgress {
     kinds: Vec<RequestKind>,
-    replies: Vec<BatchReply>,
-    /// Positions without a reply.
-    missing: Vec<bool>,
-    missing_count: usize,
-    /// Bytes of contents, paths and targets of links that further replies may have.
-    room: usize,
+    replies: BatchReplies,
     since: Instant,
 }
 
 impl BatchInProgress {
     /// A batch that arrived at `since`.
     pub fn new(requests: &[BatchRequest], since: Instant) -> BatchInProgress {
-        let none = BatchReply { reply: Reply::Done, cacheable: false };
         BatchInProgress {
             kinds: requests.iter().map(RequestKind::of_batched).collect(),
-            replies: vec![none; requests.len()],
-            missing: vec![true; requests.len()],
-            missing_count: requests.len(),
-            room: MAX_BATCH_REPLY_BYTES,
+            replies: BatchReplies::new(requests.len()),
             since,
         }
     }
@@ -80,31 +70,20 @@ impl BatchInProgress {
     pub fn add(
         &mut self,
         position: usize,
-        mut reply: BatchReply,
+        reply: BatchReply,
         counters: &StoreCounters,
     ) -> Option<Vec<BatchReply>> {
         let failed = matches!(reply.reply, Reply::Failed(_));
         counters.count_request(self.kinds[position], self.since.elapsed(), failed);
-        match self.room.checked_sub(reply.reply.variable_bytes()) {
-            Some(room) => self.room = room,
-            None => {
-                reply = BatchReply { reply: Reply::Failed(Errno::EUNBATCHED), cacheable: false };
-            }
-        }
-        let was_missing = std::mem::take(&mut self.missing[position]);
-        assert!(was_missing, "a request has one reply");
-        self.replies[position] = reply;
-        self.missing_count -= 1;
-        (self.missing_count == 0).then(|| std::mem::take(&mut self.replies))
+        self.replies.add(position, reply)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_protocol::Ino;
-    use forebay_protocol::Request;
     use forebay_protocol::message::{InodeRequest, NameRequest};
+    use forebay_protocol::{Errno, Ino, Request};
 
     #[test]
     fn batches_take_turns_and_those_of_closed_connections_are_dropped() {
@@ -136,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_complete_in_the_order_of_the_requests() {
+    fn replies_are_counted_by_the_kinds_of_their_requests() {
         let requests = [
             BatchRequest::Inode(InodeRequest::GetAttr { ino: Ino(2) }),
             BatchRequest::Name(NameRequest::Unlink { parent: Ino::ROOT, name: b"a".to_vec() }),
@@ -145,13 +124,9 @@ mod tests {
         let counters = StoreCounters::default();
         let mut batch = BatchInProgress::new(&requests, Instant::now());
         let reply = |reply| BatchReply { reply, cacheable: false };
-        let long = Reply::Bytes(vec![0; MAX_BATCH_REPLY_BYTES + 1]);
-        assert_eq!(batch.add(2, reply(long), &counters), None);
+        assert_eq!(batch.add(2, reply(Reply::Bytes(b"target".to_vec())), &counters), None);
         assert_eq!(batch.add(0, reply(Reply::Failed(Errno::ESTALE)), &counters), None);
-        let all = batch.add(1, reply(Reply::Done), &counters);
-        let expected =
-            [Reply::Failed(Errno::ESTALE), Reply::Done, Reply::Failed(Errno::EUNBATCHED)];
-        assert_eq!(all, Some(expected.map(reply).to_vec()));
+        assert!(batch.add(1, reply(Reply::Done), &counters).is_some());
         let stats = counters.request_stats();
         let counted = ["getattr", "unlink", "readlink"].map(|kind| stats[kind].latency.count());
         assert_eq!(counted, [1, 1, 1]);

@@ -17,6 +17,7 @@ mod host_fences;
 mod inode_tags;
 mod sessions;
 
+pub use crate::batch_replies::BatchReplies;
 pub use crate::driver::{ConnId, Effect, Input, Limits, Now, ObjectSync};
 pub use crate::namespace::Inode;
 pub use crate::state::{
