@@ -221,6 +221,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--nodes 1 -- -F", "--machine"),
         ("--machine toy --nodes 1 -- -f none.ior", "none.ior"),
         ("--machine toy --nodes 1 --packet 1GiB -- -F", "16 KiB"),
+        ("--machine toy --nodes 1 --packet 64B -- -F", "128 B"),
         ("--machine toy --nodes 1 -- -t 16g -b 16g", "smaller transfers (-t)"),
         ("--machine toy --nodes 1 -- -d 18000000 -i 3", "108000000 s"),
         ("--machine toy --nodes 1 -- -i 2147483647", "lower -i"),

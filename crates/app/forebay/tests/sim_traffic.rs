@@ -186,7 +186,7 @@ fn invalid_input_is_refused_and_writes_nothing() {
         ("--routing shortest", "known are"),
         ("--placement anywhere", "contiguous"),
         ("--packet 1GiB", "buffer"),
-        ("--packet 64B", "128 B to 16 KiB"),
+        ("--packet 8B", "to 16 KiB"),
         ("--set client.control_message=5KiB", "does not fit a packet"),
         ("--set client.mpi_envelope=5KiB", "does not fit a packet"),
         ("--threads 0", "--threads"),

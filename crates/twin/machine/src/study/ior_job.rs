@@ -42,6 +42,13 @@ pub(super) fn ior_job_on(
     (storage, burst_buffer): (Storage, BurstBuffer),
 ) -> Result<IoJob, StudyError> {
     let (machine, topology) = (&*idle.machine, &idle.topology);
+    let (packet, request) = (idle.network.packet, machine.client.control_message);
+    if request > packet {
+        return Err(StudyError::Machine(format!(
+            "requests without data have {request}, and do not fit packets of {packet}; use packets of at \
+             least {request}"
+        )));
+    }
     let ior = &test.ior;
     let Some(count) = (nodes.len() as u32).checked_mul(ppn) else {
         return Err(too_many("processes", RequestTag::MAX_RANKS, FEWER_PROCESSES));

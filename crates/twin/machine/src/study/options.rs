@@ -157,11 +157,7 @@ impl SimOptions {
         if let Some(packet) = self.packet {
             let links = [&network.node, &network.rank1, &network.rank2, &network.global];
             let smallest = links.iter().map(|l| l.buffer).min().unwrap_or_default();
-            let client = &machine.client;
-            let least = match machine.burst_buffer.is_some() || machine.pfs.is_some() {
-                true => client.control_message.max(client.mpi_envelope),
-                false => client.mpi_envelope,
-            };
+            let least = machine.client.mpi_envelope;
             if packet < least || packet > smallest {
                 return Err(StudyError::Machine(format!(
                     "packets of {packet} do not fit: messages without data have up to {least}, and \
