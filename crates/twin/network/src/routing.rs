@@ -152,7 +152,7 @@ impl RoutePlanner<'_> {
     /// The port by which a packet leaves `from` for `to`, another router of the group. Where both
     /// dimensions are left to cross, responses take rank-1; for requests adaptive routing takes the
     /// one with the shorter queue, and other routing either at random.
-    #[inline]
+    #[inline(always)]
     pub fn local_port(&mut self, from: u16, to: u16, class: MessageClass) -> u8 {
         if self.topology.has_spines() {
             return self.spine_port(from, to);
@@ -284,6 +284,7 @@ impl RoutePlanner<'_> {
 
     /// Time to transmit the queues on the way to another router of the group, ps, and the class of
     /// the first link. Where there are two ways, that with the shorter first queue.
+    #[inline(always)]
     fn local_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
         if self.topology.has_spines() {
             return self.spine_queue(from, to);

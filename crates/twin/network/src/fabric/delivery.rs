@@ -37,6 +37,7 @@ impl Fabric {
     }
 
     /// Sends a packet to its node, which accepts all packets. Returns it if its delivery is announced.
+    #[inline(always)]
     pub(super) fn eject(
         &mut self,
         index: usize,
