@@ -291,7 +291,8 @@ fn links(machine: &Machine, out: &mut String) {
     };
     let _ = writeln!(
         out,
-        "  network interfaces interleave {} of a class",
+        "  input queues {}; network interfaces interleave {} of a class",
+        n.input_queues.name(),
         counted(n.nic.interleaved_messages.into(), "long message")
     );
     let r = &n.routing;
@@ -299,9 +300,13 @@ fn links(machine: &Machine, out: &mut String) {
         true => format!(", {} (rank-2)", r.rank2_threshold),
         false => String::new(),
     };
+    let over = match n.structure {
+        Structure::Dragonfly => format!(" ({})", r.detour.name()),
+        Structure::DragonflyPlus | Structure::FatTree => String::new(),
+    };
     let _ = writeln!(
         out,
-        "  routing {}, {} candidates, bias {}, detours from {} (rank-1){rank2}, {} (global) queued",
+        "  routing {}, {} candidates, bias {}, detours{over} from {} (rank-1){rank2}, {} (global) queued",
         r.algorithm.name(),
         r.candidates,
         r.bias.name(),

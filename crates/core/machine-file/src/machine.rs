@@ -2,8 +2,8 @@
 
 use crate::network::named;
 pub use crate::network::{
-    AdaptiveBias, Arrangement, LONGEST_PACKET_TIME, LinkClass, LinkSpec, MAX_PORTS, Network,
-    NicSpec, Plugging, Routing, RoutingSpec, Structure,
+    AdaptiveBias, Arrangement, Detour, InputQueues, LONGEST_PACKET_TIME, LateDetour, LinkClass,
+    LinkSpec, MAX_PORTS, Network, NicSpec, Plugging, Routing, RoutingSpec, Structure,
 };
 pub use crate::pfs::{Lustre, ParallelFileSystem, ProcessRates};
 use forebay_policy::layout::StripeOrder;

@@ -115,11 +115,51 @@ pub enum AdaptiveBias {
     Ugal,
 }
 
-/// Parameters of adaptive routing.
+/// The places over which the detours of a dragonfly lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Detour {
+    /// A random router of a random third group. Within a group: a random other router.
+    #[default]
+    Router,
+    /// A random third group, by its shortest path from one link to the next. None within a group.
+    Group,
+    /// The router of a random node of the machine: none if it is in the source's group, and a longer way
+    /// within the destination's group if it is there. None within a group.
+    AnyNode,
+}
+
+/// The links over which progressive adaptive routing takes detours behind the first router of a dragonfly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LateDetour {
+    /// Any link of the group.
+    #[default]
+    AnyLink,
+    /// The router's own ones.
+    OwnLink,
+}
+
+/// The order in which packets leave the input buffer of a virtual channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputQueues {
+    /// A queue for each output: a packet waits for its own link only.
+    #[default]
+    VirtualOutput,
+    /// One queue: behind a packet that waits for credits all others wait (head-of-line blocking).
+    Fifo,
+}
+
+/// Parameters of routing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoutingSpec {
     /// The default algorithm of this machine.
     pub algorithm: Routing,
+    /// The place over which a detour leads.
+    pub detour: Detour,
+    /// The links of a late detour.
+    pub late_detour: LateDetour,
     /// Minimal and non-minimal candidates for each decision (each 1..=4).
     pub candidates: u32,
     /// The comparison of a detour with the minimal path.
@@ -181,6 +221,8 @@ pub struct Network {
     pub plugging: Plugging,
     /// From a packet's head at a router's input to its head at the output, unloaded.
     pub router_traversal: Time,
+    /// Order of the packets in a router's input buffers.
+    pub input_queues: InputQueues,
     /// Largest packet: messages are cut into packets of this size.
     pub packet: Bytes,
     /// Network interfaces of nodes.
@@ -221,6 +263,9 @@ named!(Arrangement: Absolute "absolute", Relative "relative", Circulant "circula
 named!(Plugging: InOrder "in-order", Spread "spread", AcrossChassis "across-chassis");
 named!(AdaptiveBias: Adaptive0 "adaptive-0", Adaptive1 "adaptive-1", Adaptive2 "adaptive-2",
     Adaptive3 "adaptive-3", Codes "codes", Ugal "ugal");
+named!(Detour: Router "router", Group "group", AnyNode "any-node");
+named!(LateDetour: AnyLink "any-link", OwnLink "own-link");
+named!(InputQueues: VirtualOutput "virtual-output", Fifo "fifo");
 named!(Routing:
     Minimal "minimal", Valiant "valiant", UgalL "ugal-l", ProgressiveAdaptive "progressive-adaptive");
 

@@ -97,6 +97,18 @@ impl<'t> Section<'_, 't> {
         self.find_choice(key, value, choices)
     }
 
+    /// A choice with a source, or the default without an entry.
+    pub(crate) fn optional_choice<T: Copy + Default>(
+        &self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        match self.has_key(key) {
+            true => self.choice(key, choices).map(|choice| choice.value),
+            false => Some(T::default()),
+        }
+    }
+
     /// A choice without a source.
     pub(crate) fn unsourced_choice<T: Copy>(
         &self,

@@ -9,7 +9,7 @@ use forebay_machine_file::machine::{Client, ClientType, Machine, Routing};
 use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
-use forebay_workload::traffic::TrafficSpec;
+use forebay_workload::traffic::{Injection, TrafficSpec};
 
 fn spec(pattern: &str, load: f64, messages: u64) -> TrafficSpec {
     TrafficSpec::new(pattern.parse().unwrap(), Bytes(4096), load, messages).unwrap()
@@ -57,6 +57,26 @@ fn fastest_packet_takes_the_time_calculated_by_hand() {
     assert!(p50 <= longest, "{p50} of at most {longest}");
     let alone = latency.p99;
     assert!((alone / longest - 1.0).abs() < 0.02, "{alone}, {longest}");
+}
+
+/// The two nodes of a router of `toy` send to each other at half of the rate of their links: a message of
+/// 512 ns every 1,024 ns. With equal intervals none waits for another; with random ones some do.
+#[test]
+fn periodic_messages_of_two_nodes_never_wait() {
+    let latencies = |injection| {
+        let spec = spec("uniform", 0.5, 400).with_injection(injection);
+        let options = SimOptions { traffic_nodes: Some(2), ..SimOptions::default() };
+        let result = run(&spec, &options);
+        let latency = result.latency_ns.unwrap();
+        (latency.min, latency.max, result.cost.simulated_seconds)
+    };
+    let alone = 512.0 + 2.0 * 100.0 + 100.0;
+    let (min, max, seconds) = latencies(Injection::Periodic);
+    assert_eq!((min, max), (alone, alone));
+    // The last of 400 messages is sent after 400 intervals; the last credit returns with a batch.
+    let after = seconds * 1e9 - (400.0 * 1_024.0 + alone);
+    assert!((0.0..200.0).contains(&after), "{after} ns after the last packet");
+    assert!(latencies(Injection::Random).1 > 1.5 * alone);
 }
 
 #[test]

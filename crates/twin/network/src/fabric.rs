@@ -4,7 +4,8 @@
 //! virtual channel has credits for the whole packet, the link is granted to it immediately, for the
 //! moment when the packets granted before are through: departure times are known in advance,
 //! so no further event is needed to start or end a transmission. Without credits the packet waits
-//! in its input buffer, in a queue of its output channel, until credits return.
+//! in its input buffer, in a queue of its output channel, until credits return. With first-in first-out
+//! buffers ([`inputs`]) those that arrive in this buffer later wait behind it.
 //!
 //! A packet moves on before its tail has arrived (cut-through). On a link faster than the previous
 //! one its flits have gaps between them, which flits of other packets fill: the link is occupied
@@ -14,6 +15,7 @@
 //! the end of that span: one event for many.
 
 mod delivery;
+mod inputs;
 mod interfaces;
 mod observe;
 mod returns;
@@ -34,8 +36,9 @@ use crate::routing::RoutePlanner;
 use crate::statistics::{DeliveryStatistics, LinkStatistics, Timeline};
 use crate::topology::Topology;
 use forebay_engine::{Ahead, Context, Picoseconds, Queue, prefetch};
-use forebay_machine_file::machine::{LinkClass, Network};
+use forebay_machine_file::machine::{InputQueues, LinkClass, Network};
 use forebay_random::{RandomSequence, stream_label};
+use inputs::InputBuffers;
 use std::sync::Arc;
 
 /// Routers, links and network interfaces of one group.
@@ -55,6 +58,8 @@ pub struct Fabric {
     /// Messages of each class that each node has sent, where nodes have several interfaces.
     turns: Vec<[u32; 2]>,
     packets: PacketTable,
+    /// First-in first-out input buffers, if the routers have these.
+    inputs: Option<Box<InputBuffers>>,
     batches: CreditBatches,
     random: RandomSequence,
     /// Statistics of the packets of kind 0, and of all others.
@@ -84,13 +89,19 @@ impl Fabric {
             true => vec![[0; 2]; topology.nodes_of_group(group).len()],
             false => Vec::new(),
         };
+        let ports = PortTable::new(&topology, group, &costs);
+        let inputs = match network.input_queues {
+            InputQueues::VirtualOutput => None,
+            InputQueues::Fifo => Some(Box::new(InputBuffers::new(ports.len()))),
+        };
         Fabric {
             costs,
             group,
             packet_bytes: network.packet.0 as u32,
             interleaved: network.nic.interleaved_messages as usize,
             traversal: network.router_traversal.0,
-            ports: PortTable::new(&topology, group, &costs),
+            ports,
+            inputs,
             nics: interfaces.iter().map(|_| Nic::default()).collect(),
             turns,
             packets: PacketTable::new(),
@@ -119,6 +130,7 @@ impl Fabric {
     /// Whether nothing is in flight: all credits are back, no packet or message waits.
     pub fn is_idle(&self) -> bool {
         self.ports.is_idle()
+            && self.inputs.as_ref().is_none_or(|inputs| inputs.is_idle())
             && self.nics.iter().all(Nic::is_empty)
             && self.probe.as_ref().is_none_or(|probe| probe.is_idle())
     }
@@ -291,22 +303,26 @@ impl Fabric {
 
     /// A packet's head has reached a router. Returns the packet if its delivery is announced.
     fn arrive(&mut self, id: PacketId, context: &mut impl NetContext) -> Option<Delivery> {
-        let packet = &mut self.packets[id];
-        let behind = Upstream(packet.credit_to);
+        let head = context.now() + self.traversal;
+        let ready = Ready { head, tail: head + u64::from(self.packets[id].tail_lag) };
+        let begins_leg = self.plan_path(id, head);
+        if self.inputs.is_some() && self.waits_behind(id, ready, begins_leg) {
+            return None;
+        }
+        self.forward(id, ready, begins_leg, context)
+    }
+
+    /// Chooses the path of a packet that could leave its router at `head`. Returns whether the packet
+    /// begins a leg here.
+    #[inline(always)]
+    fn plan_path(&mut self, id: PacketId, head: u64) -> bool {
+        let (mut planner, packets) = self.planner(head);
+        let packet = &mut packets[id];
         let at_target = packet.router == packet.target;
+        let is_far = Upstream(packet.credit_to).is_far();
         // Without branches: none of these could be predicted.
         let begins_leg =
-            packet.is_unrouted() | behind.is_far() | (at_target & (packet.exit == INTERMEDIATE));
-        let head = context.now() + self.traversal;
-        let mut planner = RoutePlanner {
-            topology: &self.topology,
-            ports: &self.ports,
-            costs: &self.costs,
-            spec: &self.network.routing,
-            group: self.group,
-            ready: head,
-            random: &mut self.random,
-        };
+            packet.is_unrouted() | is_far | (at_target & (packet.exit == INTERMEDIATE));
         let leg = packet.leg;
         if begins_leg {
             packet.leg += u8::from(!packet.is_unrouted());
@@ -314,27 +330,55 @@ impl Fabric {
         } else if planner.may_reconsider(packet) {
             planner.reconsider_route(packet);
         }
-        let class = packet.class();
-        let port = if packet.router == packet.target {
+        begins_leg | (packet.leg != leg)
+    }
+
+    /// What chooses the path of a packet that could leave its router at `ready`, and the packets.
+    #[inline(always)]
+    fn planner(&mut self, ready: u64) -> (RoutePlanner<'_>, &mut PacketTable) {
+        let planner = RoutePlanner {
+            topology: &self.topology,
+            ports: &self.ports,
+            costs: &self.costs,
+            spec: &self.network.routing,
+            group: self.group,
+            ready,
+            random: &mut self.random,
+        };
+        (planner, &mut self.packets)
+    }
+
+    /// Grants the link to a packet that no other in its buffer holds up, or lets it wait for credits.
+    /// Returns the packet if its delivery is announced.
+    #[inline(always)]
+    fn forward(
+        &mut self,
+        id: PacketId,
+        ready: Ready,
+        begins_leg: bool,
+        context: &mut impl NetContext,
+    ) -> Option<Delivery> {
+        let (mut planner, packets) = self.planner(ready.head);
+        let packet = &packets[id];
+        let (router, behind) = (packet.router, Upstream(packet.credit_to));
+        let (class, leg, bytes) = (packet.class(), packet.leg, packet.bytes);
+        let port = if router == packet.target {
             packet.exit
         } else {
-            planner.local_port(packet.router, packet.target, class)
+            planner.local_port(router, packet.target, class)
         };
-        let index = self.ports.router_port(packet.router, port);
-        let ready = Ready { head, tail: head + u64::from(packet.tail_lag) };
+        let index = self.ports.router_port(router, port);
         let port = &mut self.ports[index];
         if port.end == PortEnd::Node {
             return self.eject(index, id, ready, context);
         }
-        let bytes = packet.bytes;
         port.occupy(bytes);
         let behind_rank2 = !begins_leg
-            && packet.leg == leg
             && port.class == LinkClass::Rank1
             && behind.class() == LinkClass::Rank2 as usize;
         let channel = match class {
-            MessageClass::Request => 2 * usize::from(packet.leg) + usize::from(behind_rank2),
-            MessageClass::Response => REQUEST_CHANNELS + usize::from(packet.leg),
+            MessageClass::Request => 2 * usize::from(leg) + usize::from(behind_rank2),
+            MessageClass::Response => REQUEST_CHANNELS + usize::from(leg),
         };
         let is_first = !port.has_waiting(channel);
         if is_first && self.ports.credits(index, channel) >= bytes {
@@ -342,12 +386,15 @@ impl Fabric {
             return None;
         }
         let port = &mut self.ports[index];
-        port.wait(head, &self.costs[port.class as usize]);
+        port.wait(ready.head, &self.costs[port.class as usize]);
         if is_first {
             self.ports.block_channel(index, channel, context.now());
         }
         if self.probe.is_some() {
-            self.observe_queue(index, channel as u8, id, head);
+            self.observe_queue(index, channel as u8, id, ready.head);
+        }
+        if let Some(inputs) = &mut self.inputs {
+            inputs.block(behind);
         }
         let queue = self.ports.queue_mut(index, channel);
         self.packets.push_back(queue, is_first, id, ready);

@@ -40,7 +40,8 @@ pub struct Packet {
     pub(crate) leg: u8,
     /// Router-to-router links crossed.
     pub hops: u8,
-    /// Low four bits: the sender's kind; then the route in two bits, and the class in one.
+    /// Low four bits: the sender's kind; then the route in two bits, the class in one, and whether a packet
+    /// that waits behind others begins a leg at its router.
     flags: u8,
 }
 
@@ -107,6 +108,15 @@ impl Packet {
     #[inline]
     pub(crate) fn is_unrouted(&self) -> bool {
         self.flags & 0x30 == 0
+    }
+
+    /// Whether a packet that waits behind others of its buffer begins a leg at its router.
+    pub(crate) fn begins_leg(&self) -> bool {
+        self.flags & 0x80 != 0
+    }
+
+    pub(crate) fn set_begins_leg(&mut self, begins_leg: bool) {
+        self.flags = (self.flags & !0x80) | (u8::from(begins_leg) << 7);
     }
 
     #[inline]

@@ -7,7 +7,8 @@
 //! intermediate router, or at the destination's router. The longest paths have four legs: source
 //! group, intermediate group up to a random router, rest of the intermediate group, destination
 //! group; or, with a late detour, source group up to the detour, rest of the source group,
-//! intermediate group, destination group.
+//! intermediate group, destination group. A detour over any node may lead over one of the destination's
+//! group: source group, destination group up to that node's router, rest of it.
 //!
 //! # Deadlock freedom
 //!
@@ -20,7 +21,8 @@
 //! second channel, rank-3. A packet holds a buffer and waits for one that is later in this order:
 //! within a leg by the rules above, and the next leg comes later. Nodes accept every packet
 //! immediately, so nothing waits for a node link. Hence no cycle of waiting packets can form, and
-//! the packet that holds the last buffer in the order always moves on.
+//! the packet that holds the last buffer in the order always moves on. In first-in first-out buffers a
+//! packet also waits for those before it in its own buffer, of which the first waits for a later one.
 //!
 //! # Adaptive decisions
 //!
@@ -42,6 +44,7 @@
 //! The rules of peer simulators, [`AdaptiveBias::Codes`] and [`AdaptiveBias::Ugal`], compare the queues of
 //! the first links alone, with the bytes on the link and in the buffer behind it.
 
+mod detours;
 mod spines;
 
 use crate::nic::MessageClass;
@@ -49,7 +52,9 @@ use crate::packet::{INTERMEDIATE, Packet, Route};
 use crate::port::LinkCost;
 use crate::port_table::PortTable;
 use crate::topology::{GlobalLink, Topology};
-use forebay_machine_file::machine::{AdaptiveBias, LinkClass, Routing, RoutingSpec, Structure};
+use forebay_machine_file::machine::{
+    AdaptiveBias, LateDetour, LinkClass, Routing, RoutingSpec, Structure,
+};
 use forebay_random::RandomSequence;
 
 /// Chooses paths from the queues of one group's ports.
@@ -82,6 +87,13 @@ impl RoutePlanner<'_> {
         let fresh = packet.route() == Route::Unrouted;
         if fresh {
             packet.set_route(Route::Minimal);
+        } else if packet.leg == 1
+            && packet.route() == Route::Detour
+            && let Some(via) = self.intermediate_router(destination.group)
+            && via != packet.router
+        {
+            (packet.target, packet.exit) = (via, INTERMEDIATE);
+            return;
         }
         if destination.group == self.group {
             (packet.target, packet.exit) = (destination.router, destination.port);
@@ -95,16 +107,7 @@ impl RoutePlanner<'_> {
             self.leave_source(packet, to);
             return;
         }
-        // In the intermediate group, or at a core router. Over a random router of it, so that packets that enter by one
-        // link and leave by another do not all take the same local links; not after a late detour,
-        // which leaves no leg for it.
-        if packet.leg == 1 && self.topology.structure == Structure::Dragonfly {
-            let via = self.random.below(self.topology.routers().into()) as u16;
-            if via != packet.router {
-                (packet.target, packet.exit) = (via, INTERMEDIATE);
-                return;
-            }
-        }
+        // In the intermediate group, or at a core router.
         let best = self.best_link(packet.router, to);
         (packet.target, packet.exit) = (best.target, best.exit);
     }
@@ -133,7 +136,13 @@ impl RoutePlanner<'_> {
         let destination = self.topology.interface(packet.dst);
         let (spec, hops) = (self.spec, packet.hops);
         let preferred = |queue| prefers_detour(spec, queue, minimal.queue, hops);
-        if let Some(detour) = self.best_detour(packet.router, destination.group, preferred) {
+        let detour = match spec.late_detour {
+            LateDetour::AnyLink => self.best_detour(packet.router, destination.group, preferred),
+            LateDetour::OwnLink => {
+                self.best_own_detour(packet.router, destination.group, preferred)
+            }
+        };
+        if let Some(detour) = detour {
             (packet.target, packet.exit) = (detour.target, detour.exit);
             packet.leg += 1;
             packet.set_route(Route::Detour);
@@ -143,7 +152,7 @@ impl RoutePlanner<'_> {
     /// The port by which a packet leaves `from` for `to`, another router of the group. Where both
     /// dimensions are left to cross, responses take rank-1; for requests adaptive routing takes the
     /// one with the shorter queue, and other routing either at random.
-    #[inline]
+    #[inline(always)]
     pub fn local_port(&mut self, from: u16, to: u16, class: MessageClass) -> u8 {
         if self.topology.has_spines() {
             return self.spine_port(from, to);
@@ -190,46 +199,6 @@ impl RoutePlanner<'_> {
         (packet.target, packet.exit) = (choice.target, choice.exit);
     }
 
-    /// Lets a packet to the same group take a detour over an intermediate router.
-    fn consider_local_detour(&mut self, packet: &mut Packet) {
-        if self.topology.has_spines() {
-            // All paths over spines are minimal.
-            return;
-        }
-        let adaptive = match self.spec.algorithm {
-            Routing::Minimal => return,
-            Routing::Valiant => false,
-            Routing::UgalL | Routing::ProgressiveAdaptive => true,
-        };
-        let (from, to) = (packet.router, packet.target);
-        // Without the queue of the destination's node link, which detours have before them as well.
-        let minimal = self.candidate(from, to, INTERMEDIATE);
-        if adaptive && self.is_short(&minimal) {
-            return;
-        }
-        let tries = if adaptive { self.spec.candidates } else { 1 };
-        let mut best: Option<Candidate> = None;
-        for _ in 0..tries {
-            let via = self.random.below(self.topology.routers().into()) as u16;
-            if via == from || via == to {
-                continue;
-            }
-            let mut candidate = self.candidate(from, via, INTERMEDIATE);
-            if self.sees_group() {
-                candidate.queue += self.local_queue(via, to).0;
-            }
-            if best.is_none_or(|b| candidate.queue < b.queue) {
-                best = Some(candidate);
-            }
-        }
-        if let Some(detour) = best
-            && (!adaptive || prefers_detour(self.spec, detour.queue, minimal.queue, 0))
-        {
-            (packet.target, packet.exit) = (detour.target, INTERMEDIATE);
-            packet.set_route(Route::Detour);
-        }
-    }
-
     /// Whether a minimal path's queue is too short for a detour to be considered.
     fn is_short(&self, minimal: &Candidate) -> bool {
         let threshold = match minimal.class {
@@ -245,34 +214,6 @@ impl RoutePlanner<'_> {
             Routing::Minimal | Routing::Valiant => false,
             Routing::UgalL | Routing::ProgressiveAdaptive => true,
         }
-    }
-
-    /// The best of a few links to a random third group, if its queue is `acceptable`; `None` if there is
-    /// no third group, or in a fat tree, all whose paths are minimal. What is not acceptable must not become so with a longer queue.
-    fn best_detour(
-        &mut self,
-        from: u16,
-        to: u16,
-        acceptable: impl Fn(u64) -> bool,
-    ) -> Option<Candidate> {
-        let groups = u32::from(self.topology.groups);
-        if groups < 3 || self.topology.structure == Structure::FatTree {
-            return None;
-        }
-        let tries = if self.is_adaptive() { self.spec.candidates } else { 1 };
-        let mut best: Option<Candidate> = None;
-        for _ in 0..tries {
-            // One of the G − 2 groups that are neither this one nor the destination's.
-            let (low, high) = (self.group.min(to), self.group.max(to));
-            let mut via = self.random.below(groups - 2) as u16;
-            via += u16::from(via >= low);
-            via += u16::from(via >= high);
-            let Some(link) = self.random_link(from, via) else { continue };
-            let limit = best.map_or(u64::MAX, |b| b.queue);
-            let shorter = self.over(from, &link, true, |queue| queue < limit && acceptable(queue));
-            best = shorter.or(best);
-        }
-        best
     }
 
     /// A minimal path to router `to.1` of group `to.0`: one of the shortest. If its queue exceeds the
@@ -343,6 +284,7 @@ impl RoutePlanner<'_> {
 
     /// Time to transmit the queues on the way to another router of the group, ps, and the class of
     /// the first link. Where there are two ways, that with the shorter first queue.
+    #[inline(always)]
     fn local_queue(&self, from: u16, to: u16) -> (u64, LinkClass) {
         if self.topology.has_spines() {
             return self.spine_queue(from, to);
@@ -403,6 +345,7 @@ fn prefers_detour(spec: &RoutingSpec, detour: u64, minimal: u64, hops: u8) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_machine_file::machine::Detour;
     use forebay_units::Time;
 
     /// Queues of the minimal path above which a detour with a queue of 3 us is taken.
@@ -412,6 +355,8 @@ mod tests {
         let limit = |bias, hops| {
             let spec = RoutingSpec {
                 algorithm: Routing::ProgressiveAdaptive,
+                detour: Detour::Router,
+                late_detour: LateDetour::AnyLink,
                 candidates: 2,
                 bias,
                 rank1_threshold: Time(0),

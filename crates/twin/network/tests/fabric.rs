@@ -2,9 +2,11 @@
 
 use crate::harness;
 use forebay_machine_file::machine::{LinkClass, Routing};
-use forebay_network::Topology;
+use forebay_network::{Packet, Topology};
 use forebay_random::RandomSequence;
-use harness::{SMALL, Shape, TestMessage, machine, make_tight, random_messages, run};
+use harness::{
+    Outcome, SMALL, Shape, TestMessage, all_choices, machine, make_tight, random_messages, run,
+};
 
 /// Packets of 4,000 bytes: node link 500 ns, rank-1 800 ns, rank-2 266.67 ns, rank-3 200 ns.
 const NODE: u64 = 500_000;
@@ -119,24 +121,22 @@ fn overload_with_tiny_buffers_never_deadlocks_and_conserves_bytes() {
     // Buffers of one packet, all nodes send at once, hot destinations: any cycle of waiting
     // packets would close within microseconds. The harness asserts that the fabric becomes idle.
     let shape = Shape { groups: 5, sockets: 8, parallel: 2, ..SMALL };
-    for routing in
-        [Routing::Minimal, Routing::Valiant, Routing::UgalL, Routing::ProgressiveAdaptive]
-    {
-        for seed in 0..3 {
-            let mut machine = machine(shape, routing);
-            make_tight(&mut machine);
-            let mut messages = uniform(shape, 60, 12_000, seed);
-            for s in messages.iter_mut().step_by(3) {
-                s.to = if s.from == 7 { 8 } else { 7 };
-            }
-            for s in messages.iter_mut().step_by(4) {
-                s.response = true;
-            }
-            let sent: u64 = messages.iter().map(|s| s.bytes).sum();
-            let outcome = run(&machine, &messages, 1, seed);
-            assert_eq!(outcome.traffic.bytes, sent, "{routing:?}");
-            assert_eq!(outcome.traffic.injected_bytes, sent, "{routing:?}");
+    for (seed, (routing, detour, input_queues)) in all_choices().into_iter().enumerate() {
+        let mut machine = machine(shape, routing);
+        machine.network.routing.detour = detour;
+        machine.network.input_queues = input_queues;
+        make_tight(&mut machine);
+        let mut messages = uniform(shape, 60, 12_000, seed as u64);
+        for s in messages.iter_mut().step_by(3) {
+            s.to = if s.from == 7 { 8 } else { 7 };
         }
+        for s in messages.iter_mut().step_by(4) {
+            s.response = true;
+        }
+        let sent: u64 = messages.iter().map(|s| s.bytes).sum();
+        let outcome = run(&machine, &messages, 1, seed as u64);
+        assert_eq!(outcome.traffic.bytes, sent, "{routing:?}, {detour:?}, {input_queues:?}");
+        assert_eq!(outcome.traffic.injected_bytes, sent, "{routing:?}");
     }
 }
 
@@ -170,19 +170,24 @@ fn every_byte_is_counted_on_each_link_it_crossed() {
 #[test]
 fn any_number_of_threads_delivers_equal_packets_at_equal_times() {
     let shape = Shape { groups: 5, sockets: 8, parallel: 2, ..SMALL };
-    let machine = machine(shape, Routing::ProgressiveAdaptive);
     let messages = uniform(shape, 40, 12_000, 21);
-    let reference = run(&machine, &messages, 1, 9);
-    for threads in [2, 3, 5] {
-        let other = run(&machine, &messages, threads, 9);
-        assert_eq!(other.end, reference.end);
-        assert_eq!(other.events, reference.events);
-        assert_eq!(other.links, reference.links);
-        let fates = |o: &harness::Outcome| -> Vec<_> {
-            o.delivered.iter().map(|(p, at)| (p.tag(), p.hops, p.bytes, p.route(), *at)).collect()
-        };
-        assert_eq!(fates(&other), fates(&reference));
-        assert_eq!(other.traffic.latency_sum, reference.traffic.latency_sum);
+    for (_, detour, input_queues) in
+        all_choices().into_iter().filter(|(routing, ..)| *routing == Routing::ProgressiveAdaptive)
+    {
+        let mut machine = machine(shape, Routing::ProgressiveAdaptive);
+        machine.network.routing.detour = detour;
+        machine.network.input_queues = input_queues;
+        let reference = run(&machine, &messages, 1, 9);
+        for threads in [2, 3, 5] {
+            let other = run(&machine, &messages, threads, 9);
+            assert_eq!(other.end, reference.end);
+            assert_eq!(other.events, reference.events);
+            assert_eq!(other.links, reference.links);
+            let fate = |(p, at): &(Packet, u64)| (p.tag(), p.hops, p.bytes, p.route(), *at);
+            let fates = |o: &Outcome| o.delivered.iter().map(fate).collect::<Vec<_>>();
+            assert_eq!(fates(&other), fates(&reference));
+            assert_eq!(other.traffic.latency_sum, reference.traffic.latency_sum);
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 
 mod adaptive;
 mod arrangements;
+mod detours;
 mod fabric;
 mod harness;
+mod input_queues;
 mod interfaces;
 mod probe;
 mod structures;

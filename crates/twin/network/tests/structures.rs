@@ -2,7 +2,7 @@
 //! deadlock, equal results on any number of threads.
 
 use crate::harness;
-use forebay_machine_file::machine::{LinkClass, Machine, Routing};
+use forebay_machine_file::machine::{InputQueues, LinkClass, Machine, Routing};
 use forebay_network::Topology;
 use harness::{
     Outcome, SMALL, Shape, Spined, TestMessage, machine, make_tight, random_messages, run,
@@ -165,7 +165,8 @@ fn overload_of_each_structure_with_tiny_buffers_never_deadlocks_and_conserves_by
         let shape = Spined { groups: 5, leaves: 3, spines: 2, nodes_per_leaf: 3, upper };
         for (mut machine, nodes) in stressed(shape) {
             make_tight(&mut machine);
-            for seed in 0..2 {
+            for (seed, (_, input_queues)) in (0..).zip(InputQueues::NAMES) {
+                machine.network.input_queues = *input_queues;
                 let mut messages = random_messages(nodes, 60, 12_000, seed);
                 for s in messages.iter_mut().step_by(3) {
                     s.to = if s.from == 7 { 8 } else { 7 };
@@ -175,7 +176,8 @@ fn overload_of_each_structure_with_tiny_buffers_never_deadlocks_and_conserves_by
                 }
                 let sent: u64 = messages.iter().map(|s| s.bytes).sum();
                 let outcome = run(&machine, &messages, 1, seed);
-                let network = (machine.network.structure, machine.network.routing.algorithm);
+                let network =
+                    (machine.network.structure, machine.network.routing.algorithm, input_queues);
                 assert_eq!(outcome.traffic.bytes, sent, "{network:?}");
             }
         }

@@ -2,7 +2,7 @@
 
 use forebay_random::hash;
 use forebay_units::{Bytes, Rate, Time};
-use forebay_workload::traffic::{Destinations, TrafficPattern, TrafficSpec};
+use forebay_workload::traffic::{Destinations, Injection, TrafficPattern, TrafficSpec};
 use proptest::prelude::*;
 
 fn pattern(text: &str) -> TrafficPattern {
@@ -254,6 +254,18 @@ fn messages_arrive_at_the_offered_load() {
     assert_eq!(poisson.mean(), Time(1_024_000));
     let total: u64 = (0..100_000).map(|i| poisson.gap(hash(1, 2, i)).0).sum();
     assert!((total as f64 / 100_000.0 / 1_024_000.0 - 1.0).abs() < 0.01, "{total}");
+}
+
+/// The same interval for all nodes, whatever their random numbers.
+#[test]
+fn periodic_messages_come_at_equal_intervals() {
+    let spec = TrafficSpec::new(TrafficPattern::Uniform, Bytes(4096), 0.5, 20).unwrap();
+    let periodic = spec.with_injection(Injection::Periodic).arrivals(Rate(8_000_000_000)).unwrap();
+    assert!((0..100).all(|i| periodic.gap(hash(1, 2, i)) == Time(1_024_000)));
+    for (name, injection) in Injection::NAMES {
+        assert_eq!((name.parse(), injection.to_string().as_str()), (Ok(injection), name));
+    }
+    assert!("bursts".parse::<Injection>().unwrap_err().to_string().contains("random or periodic"));
 }
 
 proptest! {

@@ -19,7 +19,7 @@ use forebay_machine::study::{self, Fidelity, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{bytes, count, counted, grouped, number, percent, seconds};
 use forebay_units::{Bytes, Rate};
-use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
+use forebay_workload::traffic::{Injection, TrafficPattern, TrafficSpec};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -58,6 +58,10 @@ pub(super) struct TrafficOptions {
     /// `saturation`, to search the greatest load that the network accepts
     #[arg(long, value_name = "SHARE", default_value = "0.3", allow_negative_numbers = true, value_parser = load)]
     load: Load,
+    /// Times at which nodes send their messages: each at random times of its own (a Poisson process), or
+    /// all at the same times, at equal intervals (periodic)
+    #[arg(long, value_name = "random|periodic", default_value_t, value_parser = injection)]
+    injection: Injection,
     /// Messages that each node sends; beside another job the traffic lasts as long as that [default: 20]
     #[arg(long, value_name = "N")]
     messages: Option<u64>,
@@ -90,6 +94,10 @@ fn rate(text: &str) -> Result<Rate, String> {
     text.parse::<Rate>().map_err(|e| e.to_string())
 }
 
+fn injection(text: &str) -> Result<Injection, String> {
+    text.parse::<Injection>().map_err(|e| e.to_string())
+}
+
 fn pattern(text: &str) -> Result<TrafficPattern, String> {
     text.parse::<TrafficPattern>().map_err(|e| e.to_string())
 }
@@ -102,6 +110,7 @@ impl TrafficOptions {
             Load::Saturation => 1.0,
         };
         TrafficSpec::new(self.pattern, self.message, load, self.messages())
+            .map(|spec| spec.with_injection(self.injection))
             .and_then(|spec| spec.with_rate_limit(self.rate_limit))
             .map_err(|e| Failure::Input(e.to_string()))
     }
@@ -135,6 +144,7 @@ impl TrafficOptions {
             ("pattern", self.pattern.to_string()),
             ("message", self.message.to_string()),
             ("load", load),
+            ("injection", self.injection.to_string()),
         ];
         settings.extend(self.rate_limit.map(|limit| ("rate limit a node", limit.to_string())));
         settings

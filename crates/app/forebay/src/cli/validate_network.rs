@@ -124,8 +124,10 @@ fn simulate(
         }
         (None, messages) => messages.unwrap_or(1),
     };
+    let injection = case.injection.as_deref().map(|text| quantity(case, text)).transpose()?;
     let spec = TrafficSpec::new(quantity(case, &case.pattern)?, message, load, messages)
-        .map_err(|e| Failure::Failed(format!("{}: {e}", case.id)))?;
+        .map_err(|e| Failure::Failed(format!("{}: {e}", case.id)))?
+        .with_injection(injection.unwrap_or_default());
     let routing = Routing::NAMES.iter().find(|(name, _)| *name == case.routing).map(|(_, r)| *r);
     let options = SimOptions { threads, seed, routing, ..SimOptions::default() };
     let progress = ProgressReporter::start(&format!("{}, load {load}", case.id), output.display);

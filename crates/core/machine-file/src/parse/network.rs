@@ -3,8 +3,8 @@
 use super::structure::{Routers, read_routers};
 use crate::document::{Document, Located};
 use crate::machine::{
-    AdaptiveBias, LONGEST_PACKET_TIME, LinkSpec, MAX_PORTS, Network, NicSpec, Routing, RoutingSpec,
-    Structure,
+    AdaptiveBias, Detour, InputQueues, LONGEST_PACKET_TIME, LateDetour, LinkSpec, MAX_PORTS,
+    Network, NicSpec, Routing, RoutingSpec, Structure,
 };
 use crate::section::Section;
 use forebay_units::{Bytes, Rate, Time};
@@ -18,6 +18,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let routers = read_routers(&section);
     let node_ports = section.integer("node_ports_per_router", 1..=256u32);
     let router_traversal = section.time("router_traversal", Time::ZERO);
+    let input_queues = section.optional_choice("input_queues", InputQueues::NAMES);
     let packet = section.bytes("packet", Bytes(64)..=Bytes::mib(1));
     let packet_size = packet.as_ref().map(|p| p.value);
     let link = |name: &str, least_latency| {
@@ -31,7 +32,10 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
     let has_rank2 = routers.as_ref().is_none_or(Routers::has_rank2);
     let rank2 = if has_rank2 { link("rank2", Time::ZERO) } else { rank1.clone() };
     let global = link("global", Time(1));
-    let routing = section.required_section("routing").and_then(|r| read_routing(r, has_rank2));
+    // Detours of the other structures lead over a spine, or there are none.
+    let has_detours = routers.as_ref().is_none_or(|r| r.structure == Structure::Dragonfly);
+    let routing =
+        section.required_section("routing").and_then(|r| read_routing(r, has_rank2, has_detours));
     section.report_unused_keys();
     let routers = routers?;
     let network = Network {
@@ -48,6 +52,7 @@ pub(super) fn read_network(section: Section<'_, '_>) -> Option<Network> {
         arrangement: routers.arrangement,
         plugging: routers.plugging,
         router_traversal: router_traversal?.value,
+        input_queues: input_queues?,
         packet: packet?.value,
         nic: nic?,
         node: node?,
@@ -132,8 +137,19 @@ fn read_link(
     })
 }
 
-fn read_routing(section: Section<'_, '_>, has_rank2: bool) -> Option<RoutingSpec> {
+fn read_routing(
+    section: Section<'_, '_>,
+    has_rank2: bool,
+    has_detours: bool,
+) -> Option<RoutingSpec> {
     let algorithm = section.choice("algorithm", Routing::NAMES);
+    let (detour, late_detour) = match has_detours {
+        true => (
+            section.optional_choice("detour", Detour::NAMES),
+            section.optional_choice("late_detour", LateDetour::NAMES),
+        ),
+        false => (Some(Detour::default()), Some(LateDetour::default())),
+    };
     let candidates = section.integer("candidates", 1..=4u32);
     let bias = section.choice("bias", AdaptiveBias::NAMES);
     let rank1_threshold = section.time("rank1_threshold", Time::ZERO);
@@ -147,6 +163,8 @@ fn read_routing(section: Section<'_, '_>, has_rank2: bool) -> Option<RoutingSpec
     section.report_unused_keys();
     Some(RoutingSpec {
         algorithm: algorithm?.value,
+        detour: detour?,
+        late_detour: late_detour?,
         candidates: candidates?.value,
         bias: bias?.value,
         rank1_threshold: rank1_threshold?.value,

@@ -33,11 +33,8 @@ pub(super) fn read_client(
     let in_flight = section.integer("requests_in_flight", 1..=most);
     let control = section.bytes("control_message", Bytes(1)..=Bytes::mib(1));
     let collective_buffer = section.bytes("collective_buffer", SOME_BYTES);
-    let aggregators =
-        section.has_key("aggregators").then(|| section.choice("aggregators", Aggregators::NAMES));
-    let shared_writes = section
-        .has_key("shared_writes")
-        .then(|| section.choice("shared_writes", SharedWrites::NAMES));
+    let aggregators = section.optional_choice("aggregators", Aggregators::NAMES);
+    let shared_writes = section.optional_choice("shared_writes", SharedWrites::NAMES);
     let mpi_envelope = section.bytes("mpi_envelope", Bytes(1)..=Bytes::mib(1));
     let eager_limit = section.bytes("eager_limit", SOME_BYTES);
     let types = section.optional_section("types").map(|types| {
@@ -66,14 +63,8 @@ pub(super) fn read_client(
         requests_in_flight: in_flight?.value,
         control_message: control?.value,
         collective_buffer: collective_buffer?.value,
-        aggregators: match aggregators {
-            Some(aggregators) => aggregators?.value,
-            None => Aggregators::default(),
-        },
-        shared_writes: match shared_writes {
-            Some(shared_writes) => shared_writes?.value,
-            None => SharedWrites::default(),
-        },
+        aggregators: aggregators?,
+        shared_writes: shared_writes?,
         mpi_envelope: mpi_envelope?.value,
         eager_limit: eager_limit?.value,
         ..node.onto(None)

@@ -86,7 +86,11 @@ impl Fabric {
             if let Some(probe) = &mut self.probe {
                 probe.leave_queue(index, channel as u8, bytes);
             }
+            let buffer = self.inputs.is_some().then(|| Upstream(self.packets[id].credit_to));
             self.depart(index, channel, id, ready, context);
+            if let Some(buffer) = buffer {
+                self.forward_next(buffer, context);
+            }
             if was_last {
                 return;
             }

@@ -3,8 +3,9 @@
 
 use forebay_engine::{Context, Partition, Picoseconds, Queue, Simulation};
 use forebay_machine_file::machine::{
-    AdaptiveBias, Aggregators, Arrangement, Client, LinkSpec, Machine, Network, NicSpec, Node,
-    NodeKind, Plugging, ProcessRates, Routing, RoutingSpec, SharedWrites, Structure,
+    AdaptiveBias, Aggregators, Arrangement, Client, Detour, InputQueues, LateDetour, LinkSpec,
+    Machine, Network, NicSpec, Node, NodeKind, Plugging, ProcessRates, Routing, RoutingSpec,
+    SharedWrites, Structure,
 };
 use forebay_network::{
     Delivery, DeliveryStatistics, Fabric, LinkStatistics, Message, MessageClass, NetEvent,
@@ -78,6 +79,7 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             arrangement: shape.arrangement,
             plugging: shape.plugging,
             router_traversal: Time(100 * NS),
+            input_queues: InputQueues::VirtualOutput,
             packet: Bytes(4_000),
             nic: NicSpec::default(),
             node: link(8, 1, 100, 32),
@@ -86,6 +88,8 @@ pub fn machine(shape: Shape, routing: Routing) -> Machine {
             global: link(20, 4, 150, 64),
             routing: RoutingSpec {
                 algorithm: routing,
+                detour: Detour::Router,
+                late_detour: LateDetour::AnyLink,
                 candidates: 2,
                 bias: AdaptiveBias::Adaptive0,
                 rank1_threshold: Time(1_000 * NS),
@@ -202,6 +206,18 @@ pub fn make_tight(machine: &mut Machine) {
     network.routing.rank1_threshold.0 = 0;
     network.routing.rank2_threshold.0 = 0;
     network.routing.global_threshold.0 = 0;
+}
+
+/// All combinations of routing, detours and input queues.
+pub fn all_choices() -> Vec<(Routing, Detour, InputQueues)> {
+    let mut choices = Vec::new();
+    for (_, routing) in Routing::NAMES {
+        for (_, detour) in Detour::NAMES {
+            choices
+                .extend(InputQueues::NAMES.iter().map(|(_, queues)| (*routing, *detour, *queues)));
+        }
+    }
+    choices
 }
 
 /// Messages of up to `bytes` from each of `nodes` nodes to random others, `count` from each.

@@ -10,4 +10,4 @@ mod spec;
 
 pub use destinations::Destinations;
 pub use pattern::{TrafficError, TrafficPattern};
-pub use spec::{Arrivals, LEAST_RATE_LIMIT, TrafficSpec};
+pub use spec::{Arrivals, Injection, LEAST_RATE_LIMIT, TrafficSpec};

@@ -3,6 +3,8 @@
 use super::pattern::{TrafficError, TrafficPattern};
 use forebay_random::exponential;
 use forebay_units::{Bytes, Rate, Time};
+use std::fmt;
+use std::str::FromStr;
 
 /// Picoseconds in a second.
 const PS: f64 = 1e12;
@@ -17,6 +19,40 @@ const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 /// The least limit of a node's rate: simulated time is limited.
 pub const LEAST_RATE_LIMIT: Rate = Rate(1_000_000);
 
+/// The times at which nodes send their messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Injection {
+    /// `random`: each node at random times of its own, a Poisson process.
+    #[default]
+    Random,
+    /// `periodic`: all nodes at the same times, at equal intervals; first after one interval.
+    Periodic,
+}
+
+impl Injection {
+    /// All choices and their names.
+    pub const NAMES: [(&'static str, Injection); 2] =
+        [("random", Injection::Random), ("periodic", Injection::Periodic)];
+}
+
+impl fmt::Display for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Injection::NAMES.iter().find(|(_, injection)| injection == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Injection {
+    type Err = TrafficError;
+
+    fn from_str(text: &str) -> Result<Injection, TrafficError> {
+        let found = Injection::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, injection)| *injection).ok_or_else(|| {
+            TrafficError(format!("unknown injection `{text}`; use random or periodic"))
+        })
+    }
+}
+
 /// Synthetic traffic as requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficSpec {
@@ -28,6 +64,8 @@ pub struct TrafficSpec {
     pub load: f64,
     /// Messages that each node sends.
     pub messages: u64,
+    /// Times at which it sends them.
+    pub injection: Injection,
     /// Greatest rate at which the interfaces of a node send them, as a limit of injection for the quality of
     /// service of other jobs; `None`: that of its links.
     pub rate_limit: Option<Rate>,
@@ -45,9 +83,15 @@ impl TrafficSpec {
         load: f64,
         messages: u64,
     ) -> Result<TrafficSpec, TrafficError> {
-        let spec = TrafficSpec { pattern, message, load, messages, rate_limit: None };
+        let injection = Injection::default();
+        let spec = TrafficSpec { pattern, message, load, messages, injection, rate_limit: None };
         spec.validate()?;
         Ok(spec)
+    }
+
+    /// The same traffic with messages at other times.
+    pub fn with_injection(self, injection: Injection) -> TrafficSpec {
+        TrafficSpec { injection, ..self }
     }
 
     /// The same traffic with a limit of each node's rate.
@@ -98,15 +142,16 @@ impl TrafficSpec {
                 self.messages, self.load, node_link.0
             )));
         }
-        Ok(Arrivals { mean })
+        Ok(Arrivals { mean, injection: self.injection })
     }
 }
 
-/// Times between the messages of one node: a Poisson process.
+/// Times between the messages of one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrivals {
     /// Mean time, ps.
     mean: f64,
+    injection: Injection,
 }
 
 impl Arrivals {
@@ -121,10 +166,13 @@ impl Arrivals {
     }
 
     /// Time from the start to the first message, or from one message to the next, from the random
-    /// number `random`.
+    /// number `random`, which periodic messages do not need.
     #[inline]
     pub fn gap(&self, random: u64) -> Time {
-        picoseconds(self.mean * exponential(random))
+        picoseconds(match self.injection {
+            Injection::Random => self.mean * exponential(random),
+            Injection::Periodic => self.mean,
+        })
     }
 }
 

@@ -87,6 +87,8 @@ pub struct NetworkCase {
     pub routing: String,
     /// Message size.
     pub message: String,
+    /// Times of the messages; random without an entry.
+    pub injection: Option<String>,
     /// Time in which the messages are generated.
     pub span: Option<String>,
     /// Messages of each node, in place of `span`.
