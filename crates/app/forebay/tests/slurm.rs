@@ -63,10 +63,13 @@ fn lua_teardown_that_slurm_lost_is_made_later() {
     let (cancelled, waiting) = (hold(), hold());
     let lost = slurm.lose("teardown");
     expect_success(&slurm.run(USER, "scancel", &[&cancelled]));
-    wait_until("Slurm tears the job down", || {
-        slurm.functions(&cancelled).contains(&"teardown".to_owned()).then_some(())
+    // On a busy machine Slurm kills its own teardown before that is recorded: then it is lost, too.
+    let is_called = || slurm.functions(&cancelled).contains(&"teardown".to_owned());
+    let called = wait_until("Slurm tears the job down, or has lost that", || match is_called() {
+        true => Some(true),
+        false => (slurm.site.nodes_of_instance(&cancelled) == 0).then_some(false),
     });
-    assert_eq!(slurm.site.nodes_of_instance(&cancelled), 3);
+    assert!(!called || slurm.site.nodes_of_instance(&cancelled) == 3);
     drop(lost);
     slurm.wait_until_removed(&cancelled);
     assert_eq!(slurm.site.nodes_of_instance(&waiting), 3, "the job has not ended");

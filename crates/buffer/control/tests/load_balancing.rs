@@ -176,6 +176,7 @@ fn each_node_stores_a_replica_that_occupies_granules() {
 fn readers_are_spread_over_replicas_and_leave_an_offline_one() {
     let mut pool = test_pool();
     pool.setup(ADA, "7", JOB).unwrap();
+    pool.request(ADA, Request::StageIn { token: "7".into() }).unwrap();
     pool.activate(ADA, "7", &["a", "b", "c", "d", "e", "f"]).unwrap();
     let readers = pool.peers.readers();
     let of = |node| readers.values().filter(|of| **of == node).count();
@@ -210,11 +211,13 @@ fn readers_are_spread_over_replicas_and_leave_an_offline_one() {
 fn replica_that_fails_to_mount_is_skipped() {
     let mut first = test_pool();
     first.setup(ADA, "7", JOB).unwrap();
+    first.request(ADA, Request::StageIn { token: "7".into() }).unwrap();
     first.peers.unmountable.extend([0, 1]);
     first.activate(ADA, "7", &["a", "b", "c"]).unwrap();
     assert!(first.peers.readers().values().all(|node| *node == 2));
     let mut other = test_pool();
     other.setup(ADA, "7", JOB).unwrap();
+    other.request(ADA, Request::StageIn { token: "7".into() }).unwrap();
     other.peers.unmountable.extend([0, 1, 2]);
     let failed = other.activate(ADA, "7", &["a"]).unwrap_err();
     assert!(failed.reason.contains("refused"), "{failed}");
