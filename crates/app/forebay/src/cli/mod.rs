@@ -26,6 +26,7 @@ mod sessions;
 mod store;
 mod study;
 pub(crate) mod sweep;
+mod sweep_values;
 mod traffic;
 mod validate;
 mod validate_fidelity;

@@ -3,7 +3,7 @@
 use super::ior::FidelityArg;
 use super::machine::load_with;
 use super::observe::ObserveArgs;
-use super::sweep::Sweep;
+use super::sweep_values::Sweep;
 use crate::console::print_stderr;
 use crate::progress::{self, Display};
 use crate::report::Inputs;
