@@ -172,6 +172,7 @@ fn replay_reports_writes_and_ranks_without_a_log() {
     );
     assert_eq!(text, expected);
     assert_eq!(forebay_log(home.path(), &["list", "logs"]).1, "no logs\n");
+    assert_eq!(forebay_log(home.path(), &["check", "logs"]), (Some(0), "no logs\n".into()));
 }
 
 #[test]

@@ -111,6 +111,17 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
 
 /// One note for each kind of I/O: on the burst buffer and on the parallel file system.
 #[test]
+fn io_that_takes_longer_than_the_run_has_a_warning() {
+    let dir = job_directory();
+    let plan = |time: &str| {
+        let line = format!("plan --machine toy --nodes 4 --checkpoint 64GiB --run-time {time}");
+        dir.expect_success(&line).stdout
+    };
+    assert!(plan("1s").contains("does not end within the run of 1.00 s"), "{}", plan("1s"));
+    assert!(!plan("10h").contains("does not end within"), "{}", plan("10h"));
+}
+
+#[test]
 fn notes_say_how_far_published_rows_of_the_kinds_were_missed() {
     let dir = WorkDir::new();
     let line = "plan --machine shaheen2 --nodes 2 --ppn 4 -- -w -t 47008 -b 47008 -s 100";

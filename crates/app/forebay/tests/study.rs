@@ -384,6 +384,7 @@ fn invalid_study_is_refused_with_the_place() {
         ("-t 512k", "-t 3m", "raise -b"),
         ("one storage node\"", &format!("one storage node\"{more}"), "two measures"),
         ("name = \"solver\"", "name = \"io\"", "two jobs"),
+        ("name = \"solver\"", "name = \"sol\\u001bver\"", "control characters"),
         (ppn, "", "either `ior` or `traffic`"),
         ("nodes = 40\n", "nodes = 40\nppn = 2\n", "`ppn` is for I/O jobs"),
         ("machine = \"toy\"", "machine = \"nowhere\"", "nowhere"),
@@ -392,7 +393,7 @@ fn invalid_study_is_refused_with_the_place() {
         assert!(STUDY.contains(from), "{from}");
         dir.write("study.toml", &STUDY.replace(from, to));
         let error = dir.expect_invalid_input("study study.toml --out out");
-        assert!(error.contains(word), "{to}: {error}");
+        assert!(error.contains(word) && error.contains("study.toml: "), "{to}: {error}");
     }
     assert!(dir.expect_invalid_input("study absent.toml --out out").contains("absent.toml"));
 }

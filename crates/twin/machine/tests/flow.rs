@@ -54,6 +54,20 @@ fn lone_process_is_as_fast_as_with_packets_for_each_transfer_size() {
     }
 }
 
+/// The times of all processes together are more than 2^64 ps. By hand, without opens and the last calls: 448 GiB
+/// at the 2 GB/s of each of 4 servers' flash.
+#[test]
+fn hundreds_of_thousands_of_processes_are_simulated() {
+    let test = ior("-F -w -t 1m -b 1m");
+    let point =
+        simulate_ior(&toy(), &test, 56, 8_192, &with(Fidelity::Flow), &|_, _, _| true).unwrap();
+    let phase = &point.phases[0];
+    assert_eq!(phase.bytes, 448 << 30);
+    assert_close(phase.bytes as f64 / phase.transfer_seconds / 1e9, 8.0, 10.0);
+    let acknowledged = phase.acknowledged_node_gbps.mean * 56.0;
+    assert!(acknowledged >= phase.gbps && acknowledged <= 16.0, "{acknowledged}");
+}
+
 /// By hand: a command of 512 KiB takes 4 of the 8 channels of a server for 524.3 us and a gap of 10 us:
 /// 267.1 us of the server, 1.963 GB/s; 4 servers. In the first round of stripes, of 32 MiB, each has 14
 /// processes at any time.
