@@ -23,7 +23,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
     let transfers = counts.transfers.length();
     let middle = middle_gbps(&counts.timeline);
     let per_rank = counts.operations / u64::from(job.tasks().max(1));
-    let steady = middle.filter(|_| warnings::few_transfers(job, counts.access, per_rank).is_none());
+    let steady = middle.filter(|_| !warnings::are_few_transfers(per_rank));
     let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };
     let phase = Phase {
         access: counts.access.name().into(),

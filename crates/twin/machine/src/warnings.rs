@@ -68,10 +68,15 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     warnings
 }
 
+/// Whether a process with `per_rank` transfers has too few for a rate that does not depend on their number.
+pub(crate) fn are_few_transfers(per_rank: u64) -> bool {
+    per_rank < MIN_TRANSFERS
+}
+
 /// The warning about a phase in which each process has few transfers, `per_rank`.
-pub(crate) fn few_transfers(job: &IoJob, access: Access, per_rank: u64) -> Option<String> {
+fn few_transfers(job: &IoJob, access: Access, per_rank: u64) -> Option<String> {
     let per_rank = per_rank.max(1);
-    if per_rank >= MIN_TRANSFERS {
+    if !are_few_transfers(per_rank) {
         return None;
     }
     let transfers = per_rank * job.calls_joined;

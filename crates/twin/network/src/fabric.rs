@@ -333,7 +333,7 @@ impl Fabric {
         begins_leg | (packet.leg != leg)
     }
 
-    /// What chooses the path of a packet that could leave its router at `ready`, and the packets.
+    /// The planner of paths for a packet that could leave its router at `ready`, and the table of packets.
     #[inline(always)]
     fn planner(&mut self, ready: u64) -> (RoutePlanner<'_>, &mut PacketTable) {
         let planner = RoutePlanner {

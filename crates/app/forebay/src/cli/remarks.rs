@@ -50,7 +50,7 @@ pub(super) fn of_interference(run: &InterferenceRun) -> Vec<String> {
     all
 }
 
-/// What the fidelity leaves out.
+/// The remark that names the effects which a fidelity leaves out.
 pub(super) fn not_simulated(left_out: &[String]) -> Option<String> {
     (!left_out.is_empty()).then(|| format!("not simulated: {}", left_out.join("; ")))
 }

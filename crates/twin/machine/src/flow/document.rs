@@ -11,7 +11,6 @@ use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
 use crate::study::of_calls;
 use crate::warnings;
 use forebay_flow::LinkId;
-use forebay_workload::ior::Access;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64
@@ -44,7 +43,7 @@ pub(super) fn phase_document(
         transfer_seconds: span,
         close_seconds: seconds(times.closes.1 - times.closes.0),
         gbps: gb_per(total),
-        steady_gbps: steady_rate(job, runs.access, (transfers, times)),
+        steady_gbps: steady_rate(job, transfers, times),
         middle_gbps: middle_rate(transfers, times),
         slowest_rank_gbps: gb_per(seconds(times.most_in_calls)),
         acknowledged_node_gbps: node_rates(rates_of_nodes(job, transfers, times)),
@@ -70,13 +69,9 @@ fn middle_rate(transfers: &Transfers, times: &PhaseTimes) -> Option<f64> {
 }
 
 /// The rate without ramp-up and tail, as with packets.
-fn steady_rate(
-    job: &IoJob,
-    access: Access,
-    (transfers, times): (&Transfers, &PhaseTimes),
-) -> Option<f64> {
-    let few = warnings::few_transfers(job, access, job.pattern.transfers_per_rank());
-    middle_rate(transfers, times).filter(|_| !transfers.is_complete || few.is_none())
+fn steady_rate(job: &IoJob, transfers: &Transfers, times: &PhaseTimes) -> Option<f64> {
+    let are_few = warnings::are_few_transfers(job.pattern.transfers_per_rank());
+    middle_rate(transfers, times).filter(|_| !transfers.is_complete || !are_few)
 }
 
 /// Rates of the nodes while they transfer, bytes per second.
