@@ -130,6 +130,33 @@ fn trace_of_several_runs_is_refused() {
     assert!(error.contains("1/1000"), "{error}");
 }
 
+#[test]
+fn trace_that_does_not_fit_on_the_disk_leaves_no_part() {
+    let dir = WorkDir::new();
+    std::fs::create_dir(dir.path().join("small")).unwrap();
+    let line = format!("{IOR} --no-out --trace small/t.json --trace-sample 1/1 {TEST}");
+    let script = format!(
+        "mount -t tmpfs -o size=64k none small; {} {line} 2>&1; echo exit $?; ls small",
+        env!("CARGO_BIN_EXE_forebay")
+    );
+    // A mount in a name space of its own ends with its last process.
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("--trace small/t.json: No space left on device"), "{text}");
+    assert!(text.ends_with("exit 1\n"), "{text}");
+}
+
+#[test]
+fn number_of_links_is_refused_where_no_series_are_written() {
+    let dir = WorkDir::new();
+    let error = dir.expect_invalid_input(&format!("{IOR} --no-out --series-links 3 {TEST}"));
+    assert!(error.contains("--series-links"), "{error}");
+}
+
 /// The rows of a CSV file without its heading.
 fn csv(dir: &WorkDir, path: &str) -> Vec<Vec<String>> {
     let text = dir.read(path);

@@ -400,6 +400,19 @@ fn invalid_study_is_refused_with_the_place() {
 
 /// A node of the solver offers 0.3 of 8 GB/s and may send 0.8 GB/s: a load of 0.1.
 #[test]
+fn directory_that_cannot_be_created_fails_the_study() {
+    let dir = WorkDir::new();
+    let study = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/sizing.toml");
+    let output = dir.run(&format!("study {study} --out /proc/none/results"));
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(
+        output.stderr.starts_with("error: cannot create /proc/none/results: "),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
 fn rate_limit_of_a_job_with_traffic_is_a_measure() {
     let dir = WorkDir::new();
     let study = STUDY

@@ -121,7 +121,10 @@ pub(crate) fn excerpt(text: &str, span: &Range<usize>) -> String {
     short
 }
 
-/// The nearest of `known`, or the whole list.
+/// Maximum number of known names that are listed beside the nearest one.
+const MAX_LISTED: usize = 20;
+
+/// The nearest of `known`, with the whole list if it is short; the list alone if none is near.
 pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let nearest = known
@@ -130,6 +133,7 @@ pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, k)| *distance <= 2.max(k.chars().count() / 3));
     match nearest {
+        Some((_, near)) if known.len() > MAX_LISTED => format!("`{near}`"),
         Some((_, near)) => format!("`{near}` (known here: {})", known.join(", ")),
         None if known.is_empty() => "nothing here".to_owned(),
         None => format!("one of {}", known.join(", ")),

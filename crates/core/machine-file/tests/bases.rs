@@ -118,6 +118,13 @@ fn setting_replaces_a_number_of_the_base() {
 }
 
 #[test]
+fn mistyped_key_of_a_setting_has_the_nearest_key_without_the_list_of_all() {
+    let setting = Setting { key: "burst_bufer.card_write".into(), value: "1GB/s".into() };
+    let error = Machine::load_with("toy", &[setting]).unwrap_err().to_string();
+    assert!(error.ends_with("expected `burst_buffer.card_write`"), "{error}");
+}
+
+#[test]
 fn files_of_a_machine_with_a_base_can_be_kept_and_loaded() {
     let latency = Setting { key: "network.rank2.latency".into(), value: "456 ns".into() };
     let mut machine = Machine::load_with("edison-scratch3", &[latency]).unwrap();

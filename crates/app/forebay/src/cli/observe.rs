@@ -25,7 +25,14 @@ pub(super) struct ObserveArgs {
     #[arg(long, conflicts_with_all = ["sweep", "no_out"])]
     series: bool,
     /// Links of --series: the N that carried the most, or all
-    #[arg(long, value_name = "N|all", default_value = "16", requires = "series", value_parser = link_count)]
+    #[arg(
+        long,
+        value_name = "N|all",
+        default_value = "16",
+        requires = "series",
+        conflicts_with_all = ["sweep", "no_out"],
+        value_parser = link_count
+    )]
     series_links: LinkCount,
     /// Write sampled requests and packets to a file in the JSON trace event format, for
     /// ui.perfetto.dev; compressed if it ends in .gz
@@ -118,7 +125,7 @@ impl ObserveArgs {
         }
         if let (Some(path), Some(trace)) = (&self.trace, &observed.trace) {
             let failed = |e| Failure::Failed(format!("--trace {}: {e}", path.display()));
-            write_trace(path, trace).map_err(failed)?;
+            write_trace(path, trace).inspect_err(|_| remove_part(path)).map_err(failed)?;
             print_stderr(format_args!(
                 "trace: {} slices of {} of the messages in {}",
                 trace.slices.len(),
@@ -127,6 +134,13 @@ impl ObserveArgs {
             ));
         }
         Ok(())
+    }
+}
+
+/// Removes what was written of a trace; not a device or a pipe.
+fn remove_part(path: &Path) {
+    if path.is_file() {
+        let _ = std::fs::remove_file(path);
     }
 }
 

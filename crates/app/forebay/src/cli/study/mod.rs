@@ -45,8 +45,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<(), Failure> {
     }
     // Everything is checked before anything is simulated.
     let cases = study.cases()?;
-    std::fs::create_dir_all(&args.out)
-        .map_err(|error| Failure::Input(format!("{}: {error}", args.out.display())))?;
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::io("create", &args.out, error))?;
     let threads = args.threads.map_or_else(cores, usize::from);
     let results = match study.warm_up().map_err(Failure::Input)? {
         None => {
