@@ -9,25 +9,21 @@ options.
 """
 
 from . import log, pool
+from ._load import load
 from ._machines import Machine, MachineSummary, check, machine, machines
 from ._program import Error, ProgramNotFound, program, version
 from ._record import Record, Rows, Table
-from ._results import (
+from ._result import Result, ResultWarning
+from ._simulate import collective, interference, ior, plan, study, traffic, validate
+from ._simulations import (
     CollectiveResult,
     InterferenceResult,
     IorResult,
     IorResults,
-    PlanResult,
-    Result,
-    ResultWarning,
-    SensitivityResult,
-    StudyResult,
     SweepResult,
     TrafficResult,
-    ValidationResult,
-    load,
 )
-from ._simulate import collective, interference, ior, plan, study, traffic, validate
+from ._studies import PlanResult, SensitivityResult, StudyResult, ValidationResult
 from ._version import __version__
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union
 
 #: Options that are repeated, with one value each time.
 _REPEATED = ("set", "sweep", "case", "parameter")
@@ -40,13 +41,13 @@ def _swept(key: str, values: object) -> str:
     return f"{key}={';'.join(texts)}"
 
 
-def _pairs(name: str, values: Mapping[Any, Any]) -> List[str]:
+def _pairs(name: str, values: Mapping[Any, Any]) -> list[str]:
     if name == "sweep":
         return [_swept(str(key), of_key) for key, of_key in values.items()]
     return [f"{key}={text(value)}" for key, value in values.items()]
 
 
-def option(name: str, value: Any) -> List[str]:
+def option(name: str, value: Any) -> list[str]:
     """The words of one option: `traffic_nodes` is `--traffic-nodes`; None and False are no option."""
     flag = "--" + name.replace("_", "-")
     if value is None or value is False:
@@ -66,7 +67,7 @@ def option(name: str, value: Any) -> List[str]:
     return [f"{flag}={one}" for one in values]
 
 
-def options(values: Mapping[str, Any]) -> List[str]:
+def options(values: Mapping[str, Any]) -> list[str]:
     """The words of several options."""
     return [word for name, value in values.items() for word in option(name, value)]
 
@@ -77,12 +78,12 @@ def path(value: Any) -> str:
     return f"./{name}" if name.startswith("-") else name
 
 
-def ior_words(test: Words) -> List[str]:
+def ior_words(test: Words) -> list[str]:
     """IOR's options after `--`. A string is split as a shell would, without expanding anything."""
     words = shlex.split(test) if isinstance(test, str) else [text(word) for word in test]
     return ["--", *words] if words else []
 
 
-def given(arguments: Dict[str, Any], *others: str) -> Dict[str, Any]:
+def given(arguments: dict[str, Any], *others: str) -> dict[str, Any]:
     """The options among the arguments of a function: all but the `others`."""
     return {name: value for name, value in arguments.items() if name not in others}

@@ -4,7 +4,7 @@ Times are in seconds, sizes in bytes, rates in GB/s (10^9 bytes a second), share
 field's name says otherwise.
 """
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 from ._record import Record, Rows, Table
 
@@ -17,13 +17,13 @@ class Estimate(Record):
     mean: float
     half_width: Optional[float]
     deviation: Optional[float]
-    values: List[float]
+    values: list[float]
 
 
 class Replication(Record):
     """Means of several seeds."""
 
-    seeds: List[int]
+    seeds: list[int]
     confidence: float
     estimates: Table[Estimate]
 
@@ -35,10 +35,10 @@ class Replication(Record):
 class Series(Record):
     """Values over simulated time."""
 
-    seconds: List[float]
+    seconds: list[float]
 
     @property
-    def columns(self) -> Dict[str, List[float]]:
+    def columns(self) -> dict[str, list[float]]:
         """The values of each column, one an interval."""
         return dict(self.document["columns"])
 
@@ -82,7 +82,7 @@ class LinkClass(Record):
     #: The field `class`, which is a word of Python.
     name: str
 
-    def __init__(self, document: Dict[str, Any]):
+    def __init__(self, document: dict[str, Any]):
         super().__init__(document)
         self.__dict__["name"] = document.get("class")
 
@@ -139,9 +139,9 @@ class Phase(Record):
     least_mean_seconds: float
     limit: Limit
     links: Table[LinkClass]
-    heat: List[List[int]]
+    heat: list[list[int]]
     series: Series
-    warnings: List[str]
+    warnings: list[str]
 
 
 class LoggedWrites(Record):
@@ -163,15 +163,15 @@ class ServerDelays(Record):
     """Delays at a server; `seconds[i][j]`: of job i by job j."""
 
     node: int
-    seconds: List[List[float]]
+    seconds: list[list[float]]
 
 
 class Delays(Record):
     """Delays by cause."""
 
-    jobs: List[str]
+    jobs: list[str]
     #: By class of links: `class`, `seconds`, `total_seconds`, `passages`.
-    network: List[Dict[str, Any]]
+    network: list[dict[str, Any]]
     servers: Table[ServerDelays]
 
     def rows(self) -> Rows:
@@ -195,9 +195,9 @@ class PublishedKind(Record):
     files: str
     transfers: str
     file_system: str
-    rows: List[str]
+    rows: list[str]
     hold: int
-    error_percent: Optional[List[float]]
+    error_percent: Optional[list[float]]
     fitted: int
 
 
@@ -207,7 +207,7 @@ class IorPoint(Record):
     nodes: int
     processes: int
     fidelity: str
-    left_out: List[str]
+    left_out: list[str]
     write_GBps: Optional[float]
     read_GBps: Optional[float]
     write_acknowledged_node_GBps: Optional[float]
@@ -225,15 +225,15 @@ class IorPoint(Record):
         return max(phases, key=lambda phase: phase.GBps, default=None)
 
     @property
-    def warnings(self) -> List[str]:
+    def warnings(self) -> list[str]:
         """The warnings about its phases, without those of repetitions."""
         first = (phase for phase in self.phases if phase.iteration == 0)
         return [warning for phase in first for warning in phase.warnings]
 
-    def row(self) -> Dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """Its rates and its limit; with several seeds means, and `_ci95`, half the interval's width."""
         write, read = self.best("write"), self.best("read")
-        row: Dict[str, Any] = {
+        row: dict[str, Any] = {
             "nodes": self.nodes,
             "processes": self.processes,
             "fidelity": self.fidelity,
@@ -251,11 +251,11 @@ class IorPoint(Record):
         return {**with_intervals(row, self.replication), "limit": self.limit}
 
 
-def with_intervals(row: Dict[str, Any], replication: Optional[Replication]) -> Dict[str, Any]:
+def with_intervals(row: dict[str, Any], replication: Optional[Replication]) -> dict[str, Any]:
     """A row with the means of several seeds and their intervals."""
     if replication is None:
         return row
-    full: Dict[str, Any] = {}
+    full: dict[str, Any] = {}
     for name, value in row.items():
         estimate = replication.estimate(name)
         full[name] = value if estimate is None else estimate.mean
@@ -296,8 +296,13 @@ class Saturation(Record):
 class TrafficRun(Record):
     """Traffic on the network."""
 
+    schema: int
+    kind: str
+    version: str
+    machine: str
+    seed: int
     fidelity: str
-    left_out: List[str]
+    left_out: list[str]
     pattern: str
     routing: str
     nodes: int
@@ -316,22 +321,26 @@ class TrafficRun(Record):
     offered_load: float
     state: str
     warm_up_seconds: Optional[float]
-    window_seconds: List[float]
+    window_seconds: list[float]
     window_offered_load: float
     accepted_load: float
     run_load: float
-    backlog_bytes: List[int]
-    warnings: List[str]
+    backlog_bytes: list[int]
     hops_mean: float
-    hops_histogram: List[int]
+    hops_histogram: list[int]
     nonminimal_share: float
     latency_ns: Optional[Latency]
     links: Table[LinkClass]
-    heat: List[List[int]]
+    heat: list[list[int]]
     series: Series
     replication: Optional[Replication]
     saturation: Optional[Saturation]
     delays: Optional[Delays]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the results say less than they seem to, each with the remedy."""
+        return list(self.document["warnings"])
 
 
 class CollectiveTimes(Record):
@@ -343,7 +352,7 @@ class CollectiveTimes(Record):
     p99_seconds: float
     max_seconds: float
     process_mean_seconds: float
-    iteration_seconds: List[float]
+    iteration_seconds: list[float]
     messages: int
     bytes: int
     links: Table[LinkClass]
@@ -359,148 +368,14 @@ class CollectiveTimes(Record):
 class SweepPoint(Record):
     """A combination of a sweep."""
 
-    settings: Dict[str, str]
+    settings: dict[str, str]
     note: str
     fidelity: str
-    remarks: List[str]
-    seeds: List[int]
+    remarks: list[str]
+    seeds: list[int]
     confidence: float
     estimates: Table[Estimate]
 
     def value(self, name: str) -> Optional[float]:
         """The mean of a quantity, such as `write_GBps`."""
         return next((one.mean for one in self.estimates if one.name == name), None)
-
-
-class JobSummary(Record):
-    """The results of a job of a study."""
-
-    time: Optional[Estimate]
-    limits: List[str]
-    p99: Optional[Estimate]
-    accepted_load: Optional[Estimate]
-    write_gbps: Optional[Estimate]
-    read_gbps: Optional[Estimate]
-    warnings: List[str]
-
-
-class JobBeside(Record):
-    """A job of a study beside others."""
-
-    job: int
-    alone: JobSummary
-    together: JobSummary
-    slowdown: Optional[Estimate]
-    overlap: float
-    added_waits: List[List[Any]]
-
-
-class JobSet(Record):
-    """Jobs of a study that run at the same time."""
-
-    jobs: Table[JobBeside]
-    delays: List[Dict[str, Any]]
-
-
-class Measure(Record):
-    """A measure of a study: each job alone, each pair, all together."""
-
-    name: str
-    fidelity: str
-    alone: Table[JobSummary]
-    together: Table[JobSet]
-
-
-class StageTime(Record):
-    """A stage of a plan."""
-
-    bytes: int
-    seconds: float
-    limit: str
-
-
-class Configuration(Record):
-    """A burst buffer or the parallel file system in a plan, and the I/O on it."""
-
-    file_system: str
-    capacity: Optional[str]
-    stripe_count: Optional[int]
-    storage_nodes: int
-    access_modes: List[str]
-    transfer: int
-    write_seconds: Optional[float]
-    read_seconds: Optional[float]
-    io_seconds: float
-    is_bound: bool
-    share: Optional[float]
-    limit: str
-    because: str
-    warnings: List[str]
-    stage_in: Optional[StageTime]
-    stage_out: Optional[StageTime]
-
-
-class Recommendation(Record):
-    """What a plan recommends."""
-
-    file_system: str
-    directive: Optional[str]
-    transfer: Optional[int]
-    reason: str
-
-
-class Alternative(Record):
-    """Another possible meaning of a published measurement."""
-
-    compared: str
-    simulated: Optional[float]
-    error_percent: Optional[float]
-
-
-class Step(Record):
-    """A point of the sweep behind a comparison."""
-
-    x: float
-    label: str
-    value: Optional[float]
-    half_width: Optional[float]
-    beside: Optional[float]
-    steady_GBps: Optional[float]
-    limit: str
-
-
-class Comparison(Record):
-    """A published measurement and its simulation."""
-
-    case: str
-    row_id: str
-    machine: str
-    what: str
-    measured: Optional[float]
-    simulated: Optional[float]
-    unit: str
-    compared: str
-    beside: Optional[Alternative]
-    error_percent: Optional[float]
-    interval: Optional[float]
-    steady_GBps: Optional[float]
-    band: Optional[List[float]]
-    status: str
-    status_reasons: List[str]
-    decided_by: List[str]
-    limit: str
-    tolerance: str
-    met: bool
-    verdict: str
-    misses: Optional[str]
-    warnings: List[str]
-    axis: str
-    steps: Table[Step]
-    ior: str
-    command: str
-    scaling: str
-    source: str
-
-    def __init__(self, document: Dict[str, Any]):
-        super().__init__(document)
-        self.__dict__["row_id"] = document.get("row")

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from typing import Any, Dict, Union
+from typing import Any, Union
 
 from . import _command, _program
 from ._record import Record, Table
@@ -26,7 +26,7 @@ class Machine(Record):
     name: str
     title: str
     notes: str
-    network: Dict[str, Any]
+    network: dict[str, Any]
 
 
 def machines() -> "Table[MachineSummary]":
@@ -36,7 +36,7 @@ def machines() -> "Table[MachineSummary]":
 
     def summary(line: str) -> MachineSummary:
         cells = re.split(r" {2,}", line.strip(), maxsplit=len(names) - 1)
-        of: Dict[str, Any] = dict(zip(names, cells))
+        of: dict[str, Any] = dict(zip(names, cells))
         for name in names[1:-1]:
             of[name] = int(of[name].replace(",", ""))
         return MachineSummary(of)
@@ -53,7 +53,7 @@ def machine(name: "Union[str, os.PathLike[str]]") -> Machine:
 def check(
     script: "Union[str, os.PathLike[str]]", *, pool: "Union[str, os.PathLike[str], None]" = None
 ) -> Record:
-    """What a job script would get, without running it: `forebay check --json`."""
+    """What a job script would get, without running it: `result` of `forebay check --json`."""
     options = _command.options({"pool": pool, "json": True})
     printed = _program.run(["check", *options, _command.path(script)]).checked().stdout
-    return Record(json.loads(printed))
+    return Record(json.loads(printed)["result"])

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
 #: Seconds in which an interrupted program removes its unfinished files, before it is killed.
 _END_SECONDS = 10
@@ -33,7 +34,7 @@ class ProgramNotFound(Error):
 class Finished(NamedTuple):
     """A program that has ended."""
 
-    command: List[str]
+    command: list[str]
     status: int
     stdout: str
     #: Its error message without `error: `; empty if it has printed none.
@@ -101,7 +102,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
-def _message(lines: List[str]) -> str:
+def _message(lines: list[str]) -> str:
     """The message in the lines of an error, without the usage that follows that of an option."""
     text = "".join(lines)[len("error:") :]
     return text.split("\n\nUsage:")[0].split("\n\nFor more information")[0].strip()
@@ -115,10 +116,8 @@ def run(words: Sequence[str]) -> Finished:
     """
     command = [program(), *words]
     with tempfile.TemporaryFile() as stdout:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE
-        )
-        error: List[str] = []
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE)
+        error: list[str] = []
         assert process.stderr is not None
         with process.stderr as lines:
             try:

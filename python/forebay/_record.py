@@ -1,8 +1,9 @@
 """Objects of result documents as Python objects, and tables of them."""
 
 import typing
+from collections.abc import Iterator
 from html import escape
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Optional, TypeVar, Union
 
 #: Rows that a notebook shows of a table.
 _SHOWN_ROWS = 60
@@ -10,7 +11,7 @@ _SHOWN_ROWS = 60
 _Self = TypeVar("_Self", bound="Record")
 
 
-class Rows(List[Dict[str, Any]]):
+class Rows(list[dict[str, Any]]):
     """Rows of a table, as dictionaries with the same keys."""
 
     def to_pandas(self) -> Any:
@@ -21,9 +22,9 @@ class Rows(List[Dict[str, Any]]):
             raise ImportError("to_pandas() needs pandas: pip install pandas") from error
         return pandas.DataFrame(list(self), columns=self.columns())
 
-    def columns(self) -> List[str]:
+    def columns(self) -> list[str]:
         """The names of the columns."""
-        names: Dict[str, None] = {}
+        names: dict[str, None] = {}
         for row in self:
             names.update(dict.fromkeys(row))
         return list(names)
@@ -50,13 +51,13 @@ def cell(value: Any) -> str:
 T = TypeVar("T", bound="Record")
 
 
-class Table(List[T]):
+class Table(list[T]):
     """A list of records, which is also a table."""
 
     def rows(self) -> Rows:
         """One row a record: its numbers and texts, and those of records in it (`latency_ns_mean`)."""
         rows = [record.row() for record in self]
-        names: Dict[str, None] = {}
+        names: dict[str, None] = {}
         for row in rows:
             names.update(dict.fromkeys(row))
         return Rows({name: row.get(name) for name in names} for row in rows)
@@ -69,7 +70,7 @@ class Table(List[T]):
         return self.rows()._repr_html_()
 
 
-def _without_none(hint: Any) -> Tuple[Any, bool]:
+def _without_none(hint: Any) -> tuple[Any, bool]:
     """The type in `Optional[type]`, and whether it was one."""
     if typing.get_origin(hint) is Union:
         others = [one for one in typing.get_args(hint) if one is not type(None)]
@@ -78,7 +79,7 @@ def _without_none(hint: Any) -> Tuple[Any, bool]:
     return hint, False
 
 
-def _record_type(hint: Any) -> "Optional[Type[Record]]":
+def _record_type(hint: Any) -> "Optional[type[Record]]":
     return hint if isinstance(hint, type) and issubclass(hint, Record) else None
 
 
@@ -103,13 +104,13 @@ class Record:
     """
 
     #: The object as it was read.
-    document: Dict[str, Any]
+    document: dict[str, Any]
 
-    def __init__(self, document: Dict[str, Any]):
+    def __init__(self, document: dict[str, Any]):
         self.__dict__["document"] = document
 
     @classmethod
-    def _fields(cls) -> Dict[str, Any]:
+    def _fields(cls) -> dict[str, Any]:
         """The type of each field."""
         found = cls.__dict__.get("_cached_fields")
         if found is None:
@@ -134,11 +135,11 @@ class Record:
         self.__dict__[name] = value
         return value
 
-    def __dir__(self) -> List[str]:
+    def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._fields(), *self.document})
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.document == other.document  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and self.document == other.document
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -146,14 +147,14 @@ class Record:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._scalars() if value is not None)
         return f"{type(self).__name__}({shown})"
 
-    def _scalars(self) -> Iterator[Tuple[str, Any]]:
+    def _scalars(self) -> Iterator[tuple[str, Any]]:
         for name, value in self.document.items():
             if not isinstance(value, (dict, list)):
                 yield name, value
 
-    def row(self) -> Dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """Numbers and texts, also those of records in it, whose names follow after `_`."""
-        row: Dict[str, Any] = {}
+        row: dict[str, Any] = {}
         for name, value in self.document.items():
             if isinstance(value, dict):
                 row.update({f"{name}_{inner}": v for inner, v in Record(value)._scalars()})

@@ -8,24 +8,24 @@ lists of values, or of ranges as the program writes them (`"1..16"`). Values wit
 import os
 import re
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
+from typing import Any, Optional, Union, cast
 
-from . import _command, _program, _results
+from . import _command, _load, _program
 from ._command import Words
+from ._load import AnyResult
 from ._program import Error
-from ._results import (
-    AnyResult,
+from ._result import Result
+from ._simulations import (
     CollectiveResult,
     InterferenceResult,
     IorResult,
     IorResults,
-    PlanResult,
-    Result,
-    StudyResult,
     SweepResult,
     TrafficResult,
 )
+from ._studies import PlanResult, StudyResult
 
 Path_ = Union[str, "os.PathLike[str]"]
 #: A number, or a text with a unit.
@@ -44,7 +44,7 @@ def _place(printed: str) -> Optional[Path]:
     return Path(places[-1]).absolute() if places else None
 
 
-def _result(words: List[str], test: List[str], no_out: bool, misses: bool = False) -> AnyResult:
+def _result(words: list[str], test: list[str], no_out: bool, misses: bool = False) -> AnyResult:
     """Runs a command that writes a result document, and reads that.
 
     With `misses`, status 1 with a document is a result: of a comparison that misses its tolerance.
@@ -60,14 +60,14 @@ def _result(words: List[str], test: List[str], no_out: bool, misses: bool = Fals
             ended.checked()
         if place is None or not found:
             raise Error(f"forebay has written no results:\n{ended.stdout}", 0, ended.command)
-        result = _results.read(place, None if no_out else place.parent)
+        result = _load.read(place, None if no_out else place.parent)
     # For `table`, if there is no run directory.
     result.__dict__["_printed"] = re.sub(r"\n*^JSON +.*\n*\Z", "\n", ended.stdout, flags=re.MULTILINE)
     # The caller of `ior` and of its like.
-    return _results.show_warnings(result, stacklevel=4)
+    return _load.show_warnings(result, stacklevel=4)
 
 
-def _command_of(name: str, arguments: Dict[str, Any], *positional: str) -> List[str]:
+def _command_of(name: str, arguments: dict[str, Any]) -> list[str]:
     return ["sim", name, *_command.options(_command.given(arguments, "test", "operation"))]
 
 
@@ -246,8 +246,8 @@ def study(
     are not simulated again."""
     options = _command.options({"out": out, "threads": threads, "fidelity": fidelity})
     _program.run(["study", *options, "--", _command.path(file)]).checked()
-    result = _results.read(Path(out, "summary.json").absolute(), Path(out).absolute())
-    return cast(StudyResult, _results.show_warnings(result))
+    result = _load.read(Path(out, "summary.json").absolute(), Path(out).absolute())
+    return cast(StudyResult, _load.show_warnings(result))
 
 
 def plan(

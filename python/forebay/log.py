@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import List, Optional, Union
+from typing import Optional, Union
 
 from . import _command, _program
 from ._record import Record, Table
@@ -33,6 +33,6 @@ class Log(Record):
 
 def logs(*directories: "Union[str, os.PathLike[str]]") -> "Table[Log]":
     """The logs in directories: `forebay log list`."""
-    paths: List[str] = [_command.path(directory) for directory in directories]
+    paths: list[str] = [_command.path(directory) for directory in directories]
     printed = _program.run(["log", "list", "--json", *paths]).checked().stdout
     return Table(Log(one) for one in json.loads(printed))

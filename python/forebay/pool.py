@@ -7,7 +7,7 @@ milliseconds since 1970, `milliseconds` is a duration.
 
 import json
 import os
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Optional, Union
 
 from . import _command, _program
 from ._record import Record, Table
@@ -53,9 +53,9 @@ class Session(Record):
     ending: bool
     creator: str
     runner: str
-    owner: Dict[str, int]
+    owner: dict[str, int]
     created: int
-    hosts: List[str]
+    hosts: list[str]
     mounted: bool
     waits_for: Optional[str]
 
@@ -69,11 +69,11 @@ class Instance(Record):
     label: str
     pool: str
     capacity: int
-    nodes: List[Any]
+    nodes: list[Any]
     intact: bool
     broken: Optional[str]
     public: bool
-    modes: List[str]
+    modes: list[str]
     created: int
     expiry: Optional[Any]
     mount_generation: Optional[int]
@@ -90,13 +90,13 @@ class Stage(Record):
     state: Any
     progress: Record
     stalled: bool
-    nodes: List[Any]
+    nodes: list[Any]
 
 
 class Usage(Record):
     """Bytes allocated to a user, a group or an account; `subject` is one of these."""
 
-    subject: Dict[str, Any]
+    subject: dict[str, Any]
     instances: int
     used: int
     quota: Optional[int]
@@ -112,7 +112,7 @@ class Status(Record):
     stages: Table[Stage]
     usage: Table[Usage]
     account_usage: Table[Usage]
-    activity: List[Dict[str, Any]]
+    activity: list[dict[str, Any]]
     process: Optional[int]
 
     def _repr_html_(self) -> str:
@@ -125,7 +125,7 @@ class JobUsage(Record):
 
     token: str
     lifetime: str
-    owner: Dict[str, int]
+    owner: dict[str, int]
     instance: Optional[Any]
     capacity: int
     created: int
@@ -157,7 +157,7 @@ class ClientSession(Record):
     written_bytes: int
 
 
-def _answer(words: List[str], **options: Any) -> Any:
+def _answer(words: list[str], **options: Any) -> Any:
     command = [*words, *_command.options({**options, "json": True})]
     return json.loads(_program.run(command).checked().stdout)
 
