@@ -31,10 +31,10 @@ def draw(rates, path):
     except ImportError:
         return False
     for nodes in NODES:
-        pyplot.plot(THREADS, [rates[nodes, threads] for threads in THREADS], "o-", label=f"{nodes} nodes")
+        pyplot.plot(THREADS, [rates[nodes, threads] for threads in THREADS], "o-", label=nodes)
     pyplot.xlabel("threads of a storage node")
     pyplot.ylabel("write rate in GB/s")
-    pyplot.legend()
+    pyplot.legend(title="compute nodes")
     pyplot.savefig(path)
     return True
 

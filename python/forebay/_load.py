@@ -70,7 +70,7 @@ def read(path: Path, directory: Optional[Path]) -> AnyResult:
 
 def load(run_directory: "Union[str, os.PathLike[str]]") -> AnyResult:
     """The result in a run directory, in that of a study, or in a file of `--json`."""
-    path = Path(run_directory)
+    path = Path(run_directory).absolute()
     if not path.is_dir():
         return show_warnings(read(path, path.parent if path.name == "summary.json" else None))
     summary = path / "summary.json"

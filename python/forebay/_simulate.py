@@ -109,7 +109,7 @@ def ior(
     `IorResults` for an IOR script with several tests.
     """
     words = _command_of("ior", locals())
-    return cast(IorResult, _result(words, _command.ior_words(test), no_out))
+    return cast(Union[IorResult, IorResults, SweepResult], _result(words, _command.ior_words(test), no_out))
 
 
 def traffic(
@@ -144,7 +144,7 @@ def traffic(
     quiet: bool = False,
 ) -> Union[TrafficResult, SweepResult]:
     """Simulates traffic on the network: `forebay sim traffic`, whose `--help` describes the options."""
-    return cast(TrafficResult, _result(_command_of("traffic", locals()), [], no_out))
+    return cast(Union[TrafficResult, SweepResult], _result(_command_of("traffic", locals()), [], no_out))
 
 
 def interference(
@@ -186,7 +186,7 @@ def interference(
     """Simulates IOR and traffic, each also alone: `forebay sim interference`, whose `--help` describes
     the options. `test` is IOR's command line."""
     words = _command_of("interference", locals())
-    return cast(InterferenceResult, _result(words, _command.ior_words(test), no_out))
+    return cast(Union[InterferenceResult, SweepResult], _result(words, _command.ior_words(test), no_out))
 
 
 def collective(
@@ -236,7 +236,7 @@ def collective(
     """Simulates a collective operation of MPI, alone and beside traffic or IOR (`test` with
     `ior_nodes`): `forebay sim collective`, whose `--help` describes the options."""
     words = [*_command_of("collective", locals()), operation]
-    return cast(CollectiveResult, _result(words, _command.ior_words(test), no_out))
+    return cast(Union[CollectiveResult, SweepResult], _result(words, _command.ior_words(test), no_out))
 
 
 def study(

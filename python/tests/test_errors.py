@@ -107,38 +107,46 @@ class Errors(ProgramTest):
 
 
 class Interruption(ProgramTest):
-    CODE = "import forebay; forebay.traffic('toy', messages=100000000, quiet=True)"
+    # Python leaves SIGINT alone if it was ignored at its start, as in the background of a script.
+    START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
     def interrupted(self, code, ready):
-        """What a Python program that gets SIGINT when `ready` has a value prints on standard error."""
+        """Interrupts Python with a program when `ready` has a value, and returns its standard error.
+        Fails if a process survives."""
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-        command = [sys.executable, "-c", code]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as process:
+        command = [sys.executable, "-c", self.START + code]
+        options = {"env": environment, "start_new_session": True, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, **options) as process:
             try:
                 wait_for("the simulation", lambda: process.poll() is not None or ready())
                 self.assertIsNone(process.poll(), "it has ended too early")
                 # To Python alone, as a notebook does; a terminal sends it to both.
                 process.send_signal(signal.SIGINT)
-                output = process.communicate(timeout=60)
+                text = process.communicate(timeout=60)[1].decode()
             finally:
-                process.kill()
-        return output[1].decode()
+                is_left = self.kill_group(process.pid)
+        self.assertFalse(is_left, "the program goes on")
+        return text
+
+    def kill_group(self, leader):
+        """Kills all processes of a group, and returns whether there were any."""
+        try:
+            os.killpg(leader, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def test_interrupt_ends_the_program_and_leaves_nothing(self):
-        partial, run = Path("runs"), []
-        text = self.interrupted(self.CODE, lambda: run.extend(partial.glob(".*.partial-*")) or run)
+        code = "import forebay; forebay.traffic('toy', messages=100000000, quiet=True)"
+        text = self.interrupted(code, lambda: any(Path("runs").glob(".*.partial-*")))
         self.assertIn("KeyboardInterrupt", text)
-        program = int(run[0].name.rpartition("-")[2])
-        self.assertRaises(ProcessLookupError, os.kill, program, 0)
-        self.assertFalse(partial.exists())
+        self.assertFalse(Path("runs").exists())
 
     def test_program_that_ignores_the_interrupt_is_killed(self):
-        fake = script(self.directory / "fake", "trap '' INT; echo $$ > pid.new; mv pid.new pid; exec sleep 1000")
+        fake = script(self.directory / "fake", "trap '' INT; touch started; exec sleep 1000")
         code = "import forebay._program as p; p._END_SECONDS = 0.1; p.run(['x'])"
         with mock.patch.dict(os.environ, FOREBAY=str(fake)):
-            text = self.interrupted(code, Path("pid").exists)
-        self.assertRaises(ProcessLookupError, os.kill, int(Path("pid").read_text()), 0)
+            text = self.interrupted(code, Path("started").exists)
         self.assertIn("KeyboardInterrupt", text)
 
 

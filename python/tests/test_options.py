@@ -53,7 +53,11 @@ class Options(unittest.TestCase):
             ("case", "a", ["--case=a"]),
             ("set", {"a.b": "1GB/s", "c": 2}, ["--set=a.b=1GB/s", "--set=c=2"]),
             ("set", ["a=1"], ["--set=a=1"]),
-            ("sweep", {"nodes": [1, 2], "load": "0.1..0.9+0.1"}, ["--sweep=nodes=1,2", "--sweep=load=0.1..0.9+0.1"]),
+            (
+                "sweep",
+                {"nodes": [1, 2], "load": "0.1..0.9+0.1"},
+                ["--sweep=nodes=1,2", "--sweep=load=0.1..0.9+0.1"],
+            ),
             ("sweep", {"pattern": ["a", "b:x=1,y=2"]}, ["--sweep=pattern=a;b:x=1,y=2"]),
         ):
             self.assertEqual(_command.option(name, value), words)

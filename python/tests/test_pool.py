@@ -26,7 +26,9 @@ class RunningPool(ProgramTest):
         super().setUp()
         Path("input").write_text("input")
         Path("job.sh").write_text(JOB.format(input=self.directory / "input"))
-        program("create-persistent", "tables", "--capacity", "32MiB", "--pool", "pool", "--pool-size", "256MiB")
+        program(
+            "create-persistent", "tables", "--capacity", "32MiB", "--pool", "pool", "--pool-size", "256MiB"
+        )
         command = [forebay.program(), "run", "--pool", "pool", "--job-id", "j1", "job.sh"]
         self.run = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.addCleanup(self.end)

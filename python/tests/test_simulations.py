@@ -59,7 +59,9 @@ class Ior(ProgramTest):
         delays = result.points[0].delays
         with open("observed/delays.csv", newline="") as file:
             network = [row for row in csv.DictReader(file) if not row["place"].startswith("server")]
-        self.assertEqual([float(row["seconds"]) for row in network], [row["seconds"] for row in delays.rows()])
+        self.assertEqual(
+            [float(row["seconds"]) for row in network], [row["seconds"] for row in delays.rows()]
+        )
         series = result.points[0].best("write").series
         self.assertEqual([row["seconds"] for row in series.rows()], series.seconds)
         name, values = series.document["columns"][0]
@@ -87,7 +89,9 @@ class Ior(ProgramTest):
         self.assertEqual([row["test"] for row in result.rows()], [0, 0, 1, 1])
         self.assertEqual([row["nodes"] for row in result.rows()], [1, 2, 1, 2])
         self.assertTrue(all(one.report.is_file() for one in result), result.directory)
-        self.assertEqual([one.document for one in forebay.load(result.directory)], [one.document for one in result])
+        self.assertEqual(
+            [one.document for one in forebay.load(result.directory)], [one.document for one in result]
+        )
 
     def test_iors_words_reach_the_program_without_a_shell(self):
         name = "$(touch made) a;b"
@@ -135,7 +139,9 @@ class Traffic(ProgramTest):
         words = ["--machine", "toy", "--load", "saturation", "--messages", "20", "--fidelity", "flow"]
         self.same_document(result, document("sim", "traffic", *words))
         steps = result.document["saturation"]["steps"]
-        self.assertEqual([step.offered_load for step in result.saturation.steps], [s["offered_load"] for s in steps])
+        self.assertEqual(
+            [step.offered_load for step in result.saturation.steps], [s["offered_load"] for s in steps]
+        )
 
 
 class Interference(ProgramTest):
