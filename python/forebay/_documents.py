@@ -6,7 +6,7 @@ field's name says otherwise.
 
 from typing import Any, Optional
 
-from ._record import Record, Rows, Table
+from ._record import Record, Rows, Table, TableRecord
 
 
 class Estimate(Record):
@@ -32,7 +32,7 @@ class Replication(Record):
         return next((one for one in self.estimates if one.name == name), None)
 
 
-class Series(Record):
+class Series(TableRecord):
     """Values over simulated time."""
 
     seconds: list[float]
@@ -46,10 +46,6 @@ class Series(Record):
         """A row for each interval."""
         named = {"seconds": self.seconds, **self.columns}
         return Rows(dict(zip(named, values)) for values in zip(*named.values()))
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row for each interval; needs pandas."""
-        return self.rows().to_pandas()
 
 
 class ResourceUse(Record):
@@ -166,7 +162,7 @@ class ServerDelays(Record):
     seconds: list[list[float]]
 
 
-class Delays(Record):
+class Delays(TableRecord):
     """Delays by cause."""
 
     jobs: list[str]
@@ -182,10 +178,6 @@ class Delays(Record):
             for i, job in enumerate(self.jobs)
             for j, by in enumerate(self.jobs)
         )
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` of the rows; needs pandas."""
-        return self.rows().to_pandas()
 
 
 class PublishedKind(Record):

@@ -30,7 +30,8 @@ class Rows(list[dict[str, Any]]):
         return list(names)
 
     def _repr_html_(self) -> str:
-        names = self.columns()
+        # Without columns that have no value.
+        names = [name for name in self.columns() if any(row.get(name) is not None for row in self)]
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell(row.get(name)))}</td>" for name in names) + "</tr>"
@@ -166,6 +167,21 @@ class Record:
 
     def _repr_html_(self) -> str:
         return Table([self])._repr_html_()
+
+
+class TableRecord(Record):
+    """An object of a document that is a table, but no list of records."""
+
+    def rows(self) -> Rows:
+        """The rows of the table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` of the rows; needs pandas."""
+        return self.rows().to_pandas()
+
+    def _repr_html_(self) -> str:
+        return self.rows()._repr_html_()
 
 
 #: Lists of sentences, which no table has.

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Optional
 
-from ._record import Record, Rows
+from ._record import Rows, TableRecord
 
 
 class ResultWarning(UserWarning):
@@ -54,7 +54,7 @@ class RunFiles:
         return f'<img src="data:image/png;base64,{data}" style="max-width: 100%">'
 
 
-class Result(RunFiles, Record):
+class Result(RunFiles, TableRecord):
     """A result document, its fields as attributes, and the files of its run directory."""
 
     schema: int
@@ -78,10 +78,6 @@ class Result(RunFiles, Record):
     def rows(self) -> Rows:
         """The main numbers, as rows of a table."""
         return Rows([self.row()])
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` of the rows; needs pandas."""
-        return self.rows().to_pandas()
 
     def _heading(self) -> str:
         of = self.document.get("machine")

@@ -72,6 +72,11 @@ class Load(ProgramTest):
             for text in result.warnings:
                 self.assertIn(text, page.texts)
 
+    def test_series_are_tables(self):
+        result = forebay.ior("-F -w -t 256k -b 4m", "toy", 1, fidelity="packet", no_out=True)
+        page = Page(result.points[0].phases[0].series._repr_html_())
+        self.assertEqual(page.texts[:2], ["seconds", "write_GBps"])
+
     def test_what_is_no_result(self):
         Path("empty").mkdir()
         Path("text.json").write_text("not JSON")
@@ -118,10 +123,11 @@ class Load(ProgramTest):
 
 class Tables(ProgramTest):
     def test_html_is_escaped_and_bounded(self):
-        rows = forebay.Rows({"<b>": n, "text": "<script>"} for n in range(100))
+        rows = forebay.Rows({"<b>": n, "text": "<script>", "none": None} for n in range(100))
         page = Page(rows._repr_html_())
         self.assertIn("<script>", page.texts)
         self.assertIn("40 more rows", page.texts)
+        self.assertNotIn("none", page.texts)
 
     def test_rows_have_the_same_columns(self):
         table = forebay.Table(
