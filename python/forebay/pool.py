@@ -78,6 +78,12 @@ class Instance(Record):
     expiry: Optional[Any]
     mount_generation: Optional[int]
     replaces: Optional[Any]
+    #: Bytes in use, as its storage nodes have reported; None if none has.
+    used: Optional[int] = None
+
+    def row(self) -> dict[str, Any]:
+        """Its numbers and texts, and `used`."""
+        return {**super().row(), "used": self.used}
 
 
 class Stage(Record):
@@ -108,12 +114,24 @@ class Status(Record):
     pools: Table[Pool]
     nodes: Table[Node]
     sessions: Table[Session]
-    instances: Table[Instance]
     stages: Table[Stage]
     usage: Table[Usage]
     account_usage: Table[Usage]
     activity: list[dict[str, Any]]
     process: Optional[int]
+
+    @property
+    def instances(self) -> Table[Instance]:
+        """The instances, each with the bytes that it uses on all hosts that report."""
+        stores = [host["store"] for host in self.activity or [] if host.get("store")]
+        gauges = [store["gauges"] for store in stores if store.get("gauges")]
+        used: dict[Any, int] = {}
+        for one in (one for of in gauges for one in of["instances"]):
+            used[one["spec"]["id"]] = used.get(one["spec"]["id"], 0) + one["used"]
+        table = Table(Instance(one) for one in self.document["instances"])
+        for instance in table:
+            instance.used = used.get(instance.id)
+        return table
 
     def _repr_html_(self) -> str:
         tables = (self.pools, self.nodes, self.instances, self.stages)

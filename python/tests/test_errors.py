@@ -70,7 +70,12 @@ class Errors(ProgramTest):
             self.assertNotIn("Usage", str(error))
         self.assertIn("option `-Q` cannot be `9x`", str(self.error_of("-Q9x", "toy", 1)))
 
-    def test_existing_directory_and_failure(self):
+    def test_missing_options(self):
+        with self.assertRaisesRegex(forebay.Error, "--machine <NAME|FILE>") as caught:
+            forebay.plan(nodes=1)
+        self.assertNotIn("Usage", str(caught.exception))
+
+    def test_existing_directory_is_left_alone(self):
         Path("there").mkdir()
         self.assertIn("exists already", str(self.error_of("-w", "toy", 1, out="there")))
 
@@ -84,6 +89,13 @@ class Errors(ProgramTest):
             forebay.version()
         self.assertEqual((str(caught.exception), caught.exception.status), ("a\n  b", 3))
         self.assertEqual(self.stderr.getvalue(), "half done\n")
+
+    def test_program_reads_nothing(self):
+        fake = script(self.directory / "fake", "read line && exit 1; echo forebay 7")
+        variables = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "FOREBAY": str(fake)}
+        command = [sys.executable, "-c", "import forebay; print(forebay.version())"]
+        options = {"env": variables, "input": "a line\n", "stdout": subprocess.PIPE, "text": True}
+        self.assertEqual(subprocess.run(command, check=True, **options).stdout, "7\n")
 
     def test_program_that_is_killed(self):
         fake = script(self.directory / "fake", "kill -9 $$")

@@ -62,6 +62,16 @@ class RunningPool(ProgramTest):
                 self.has_all_fields(record)
         self.assertIn("<td>tables</td>", status._repr_html_())
 
+    def test_bytes_in_use_are_those_of_the_table(self):
+        def written():
+            return next(one for one in pool.instances("pool") if one.label == "j1").used or 0
+
+        wait_for("the report of what is in use", lambda: written() >= 8 << 20)
+        heading, lines = table_rows(program("status", "--pool", "pool"), "instance")
+        cell = next(line for line in lines if line[0] == "j1")[heading.index("used")]
+        self.assertEqual(cell, f"{written() / (1 << 20):.2f} MiB")
+        self.assertEqual(pool.instances("pool").rows()[1]["used"], written())
+
     def test_usage_and_sessions(self):
         usage = {one.token: one for one in pool.jobs("pool")}
         self.assertEqual(sorted(usage), ["j1", "tables"])
