@@ -1,7 +1,10 @@
 """Pools and logs: the answers are those of the program's commands."""
 
 import json
+import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import forebay
@@ -12,37 +15,44 @@ from .test_errors import wait_for
 
 JOB = """#!/bin/sh
 #DW jobdw capacity=32MiB type=scratch access_mode=striped
-#DW stage_in type=file source={input} destination=$DW_JOB_STRIPED/input
-head -c 8388608 /dev/zero >${{DW_JOB_STRIPED}}data
+#DW stage_in type=file source=%d/input destination=$DW_JOB_STRIPED/input
+head -c 8388608 /dev/zero >${DW_JOB_STRIPED}data
 touch ready
 while [ ! -e go ]; do sleep 0.02; done
 """
 
 
+def start(directory):
+    """Starts the job, in an embedded pool `pool` with a persistent instance, which runs until `go` exists."""
+    (directory / "input").write_text("input")
+    (directory / "job.sh").write_text(JOB)
+    made = ["create-persistent", "tables", "--capacity", "32MiB", "--pool-size", "256MiB"]
+    program(*made, "--pool", directory / "pool")
+    command = [forebay.program(), "run", "--pool", "pool", "--job-id", "j1", "job.sh"]
+    return subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE)
+
+
 class RunningPool(ProgramTest):
-    """An embedded pool with a persistent instance and a job that runs until `go` exists."""
+    """A pool with a job that runs, for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.place = Path(tempfile.mkdtemp(prefix="forebay-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.place)
+        cls.job = start(cls.place)
+        cls.addClassCleanup(cls.job.communicate)
+        cls.addClassCleanup((cls.place / "go").touch)
+        wait_for("the job", lambda: cls.job.poll() is not None or (cls.place / "ready").exists())
 
     def setUp(self):
         super().setUp()
-        Path("input").write_text("input")
-        Path("job.sh").write_text(JOB.format(input=self.directory / "input"))
-        program(
-            "create-persistent", "tables", "--capacity", "32MiB", "--pool", "pool", "--pool-size", "256MiB"
-        )
-        command = [forebay.program(), "run", "--pool", "pool", "--job-id", "j1", "job.sh"]
-        self.run = subprocess.Popen(command, stderr=subprocess.PIPE)
-        self.addCleanup(self.end)
-        wait_for("the job", lambda: self.run.poll() is not None or Path("ready").exists())
-        self.assertIsNone(self.run.poll())
-
-    def end(self):
-        Path("go").touch()
-        self.run.communicate(timeout=60)
+        os.chdir(self.place)
+        self.assertIsNone(self.job.poll())
 
     def test_answers_are_those_of_the_commands(self):
         status = pool.status("pool")
         text = program("status", "--pool", "pool")
-        self.assertEqual(status.process, self.run.pid)
+        self.assertEqual(status.process, self.job.pid)
         (embedded,) = status.pools
         self.assertEqual(embedded.quantity * embedded.granularity, 256 << 20)
         self.assertEqual((embedded.quantity - embedded.free) * embedded.granularity, 64 << 20)
@@ -86,11 +96,15 @@ class RunningPool(ProgramTest):
             self.has_all_fields(session)
         self.assertEqual(len(pool.sessions("pool", host="nowhere")), 0)
 
+
+class EndedJob(ProgramTest):
     def test_usage_after_the_end(self):
-        self.end()
-        job = pool.job("j1", "pool")
-        self.assertEqual((job.io.written, job.lifetime), (8 << 20, "job"))
-        self.assertGreater(job.ended, job.created)
+        Path("go").touch()
+        with start(self.directory) as job:
+            self.assertEqual(job.wait(60), 0)
+        usage = pool.job("j1", "pool")
+        self.assertEqual((usage.io.written, usage.lifetime), (8 << 20, "job"))
+        self.assertGreater(usage.ended, usage.created)
         self.assertEqual(len(pool.jobs("pool").rows()), 2)
         with self.assertRaisesRegex(forebay.Error, "no job `j2` is known"):
             pool.job("j2", "pool")

@@ -52,8 +52,8 @@ class Studies(ProgramTest):
 
 class Plans(ProgramTest):
     def test_numbers_are_those_of_the_document_and_the_table(self):
-        result = forebay.plan(machine="shaheen2", nodes=4, ppn=2, checkpoint="1TiB", interval="1h")
-        words = ["plan", "--machine", "shaheen2", "--nodes", "4", "--ppn", "2", "--checkpoint", "1TiB"]
+        result = forebay.plan(machine="toy", nodes=4, ppn=2, checkpoint="1GiB", interval="1h")
+        words = ["plan", "--machine", "toy", "--nodes", "4", "--ppn", "2", "--checkpoint", "1GiB"]
         words += ["--interval", "1h"]
         self.same_document(result, json.loads(program(*words, "--json", "-")))
         self.assertEqual(result.table, program(*words))
@@ -62,6 +62,7 @@ class Plans(ProgramTest):
         rows = [row for row in result.rows() if not row["other_transfer"]]
         self.assertEqual([line[0] for line in lines], [row["file_system"] for row in rows])
         self.assertEqual(len(rows), len(result.configurations))
+        self.assertEqual(len(result.rows()) - len(rows), len(result.transfers))
 
     def test_a_job_script(self):
         script = "#!/bin/sh\n#SBATCH --nodes=2\n#DW jobdw capacity=1GiB type=scratch access_mode=striped\n"
