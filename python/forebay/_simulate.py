@@ -27,7 +27,8 @@ from ._simulations import (
 )
 from ._studies import PlanResult, StudyResult
 
-Path_ = Union[str, "os.PathLike[str]"]
+#: A path.
+AnyPath = Union[str, "os.PathLike[str]"]
 #: A number, or a text with a unit.
 Value = Union[str, int, float]
 #: A count, several, or a text such as `1..8192`.
@@ -73,7 +74,7 @@ def _command_of(name: str, arguments: dict[str, Any]) -> list[str]:
 
 def ior(
     test: Words,
-    machine: Path_,
+    machine: AnyPath,
     nodes: Counts,
     *,
     ppn: Optional[int] = None,
@@ -97,9 +98,9 @@ def ior(
     delays: bool = False,
     series: bool = False,
     series_links: Optional[Union[int, str]] = None,
-    trace: Optional[Path_] = None,
+    trace: Optional[AnyPath] = None,
     trace_sample: Optional[str] = None,
-    out: Optional[Path_] = None,
+    out: Optional[AnyPath] = None,
     no_out: bool = False,
     quiet: bool = False,
 ) -> Union[IorResult, IorResults, SweepResult]:
@@ -113,7 +114,7 @@ def ior(
 
 
 def traffic(
-    machine: Path_,
+    machine: AnyPath,
     *,
     nodes: Optional[Union[int, str]] = None,
     pattern: Optional[str] = None,
@@ -137,9 +138,9 @@ def traffic(
     delays: bool = False,
     series: bool = False,
     series_links: Optional[Union[int, str]] = None,
-    trace: Optional[Path_] = None,
+    trace: Optional[AnyPath] = None,
     trace_sample: Optional[str] = None,
-    out: Optional[Path_] = None,
+    out: Optional[AnyPath] = None,
     no_out: bool = False,
     quiet: bool = False,
 ) -> Union[TrafficResult, SweepResult]:
@@ -149,7 +150,7 @@ def traffic(
 
 def interference(
     test: Words,
-    machine: Path_,
+    machine: AnyPath,
     nodes: int,
     traffic_nodes: int,
     *,
@@ -177,9 +178,9 @@ def interference(
     delays: bool = False,
     series: bool = False,
     series_links: Optional[Union[int, str]] = None,
-    trace: Optional[Path_] = None,
+    trace: Optional[AnyPath] = None,
     trace_sample: Optional[str] = None,
-    out: Optional[Path_] = None,
+    out: Optional[AnyPath] = None,
     no_out: bool = False,
     quiet: bool = False,
 ) -> Union[InterferenceResult, SweepResult]:
@@ -191,7 +192,7 @@ def interference(
 
 def collective(
     operation: str,
-    machine: Path_,
+    machine: AnyPath,
     nodes: int,
     *,
     test: Words = "",
@@ -227,9 +228,9 @@ def collective(
     delays: bool = False,
     series: bool = False,
     series_links: Optional[Union[int, str]] = None,
-    trace: Optional[Path_] = None,
+    trace: Optional[AnyPath] = None,
     trace_sample: Optional[str] = None,
-    out: Optional[Path_] = None,
+    out: Optional[AnyPath] = None,
     no_out: bool = False,
     quiet: bool = False,
 ) -> Union[CollectiveResult, SweepResult]:
@@ -240,7 +241,7 @@ def collective(
 
 
 def study(
-    file: Path_, out: Path_, *, threads: Optional[int] = None, fidelity: Optional[str] = None
+    file: AnyPath, out: AnyPath, *, threads: Optional[int] = None, fidelity: Optional[str] = None
 ) -> StudyResult:
     """Carries out a study: `forebay study` (docs/study.md). Cases that the directory `out` has already
     are not simulated again."""
@@ -251,12 +252,12 @@ def study(
 
 
 def plan(
-    script: Optional[Path_] = None,
+    script: Optional[AnyPath] = None,
     test: Words = "",
     *,
-    machine: Optional[Path_] = None,
-    pool: Union[bool, Path_, None] = None,
-    rates: Optional[Path_] = None,
+    machine: Optional[AnyPath] = None,
+    pool: Union[bool, AnyPath, None] = None,
+    rates: Optional[AnyPath] = None,
     nodes: Optional[int] = None,
     ppn: Optional[int] = None,
     checkpoint: Optional[Value] = None,
@@ -289,7 +290,7 @@ def validate(
     seed: Optional[int] = None,
     seeds: Optional[int] = None,
     fidelity: Optional[str] = None,
-    results: Optional[Path_] = None,
+    results: Optional[AnyPath] = None,
     case_time: Optional[str] = None,
     cases: Union[str, Sequence[str], None] = None,
     network: bool = False,
@@ -299,7 +300,7 @@ def validate(
     deciding: bool = False,
     format: Optional[str] = None,
     threads: Optional[int] = None,
-    out: Optional[Path_] = None,
+    out: Optional[AnyPath] = None,
     no_out: bool = False,
     quiet: bool = False,
 ) -> Result:
