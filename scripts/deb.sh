@@ -64,9 +64,13 @@ for unit in examples/pool/*.service examples/pool/*.target examples/norns/*.serv
     copy 644 "$unit" "usr/lib/systemd/system/$(basename "$unit")"
 done
 
+for file in python/forebay/*.py python/forebay/py.typed; do
+    copy 644 "$file" "usr/lib/python3/dist-packages/forebay/$(basename "$file")"
+done
+
 doc=usr/share/doc/forebay
 for page in docs/*.md; do copy 644 "$page" "$doc/$(basename "$page")"; done
-for example in examples/pool/pool.toml examples/norns/norns.conf examples/*.sh; do
+for example in examples/pool/pool.toml examples/norns/norns.conf examples/*.sh examples/*.py; do
     copy 644 "$example" "$doc/examples/$(basename "$example")"
 done
 cat LICENSE-MIT LICENSE-APACHE >"$root/copyright"
@@ -99,7 +103,7 @@ Maintainer: Forebay <forebay@localhost>
 Installed-Size: $(du -sk "$root" | cut -f 1)
 Depends: libc6 (>= $libc), libgcc-s1, fuse3, procps
 Recommends: munge
-Suggests: slurm-wlm
+Suggests: slurm-wlm, python3 (>= 3.9), python3-pandas
 Section: admin
 Priority: optional
 Description: burst buffer for HPC clusters, and its digital twin

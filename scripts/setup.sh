@@ -82,6 +82,7 @@ apt_rust_is_fine() {
 need_linker() { command -v cc >/dev/null || apt_install gcc libc6-dev; }
 
 need_checkers() {
+    command -v pyflakes3 >/dev/null || apt_install pyflakes3
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
     if command -v rustup >/dev/null; then
         rustup component add clippy rustfmt
@@ -123,7 +124,7 @@ need_programs() {
     local missing=() program
     for program in fusermount3:fuse3 rsync:rsync setfacl:acl sqlite3:sqlite3 fio:fio git:git make:make \
         pkg-config:pkg-config setpriv:util-linux flock:util-linux nsenter:util-linux ip:iproute2 \
-        munged:munge script:bsdutils mkfs.ext4:e2fsprogs python3:python3 \
+        munged:munge script:bsdutils mkfs.ext4:e2fsprogs /usr/bin/python3:python3 \
         ssh:openssh-client dropbear:dropbear-bin objdump:binutils \
         /lib/systemd/systemd:systemd; do
         command -v "${program%%:*}" >/dev/null || missing+=("${program#*:}")
@@ -159,6 +160,12 @@ want_mpi() {
     (apt_install gfortran libopenmpi-dev openmpi-bin libmpich-dev mpich libpnetcdf-dev \
         libhdf5-openmpi-dev libhdf5-mpich-dev libnetcdf-mpi-dev python3-mpi4py) ||
         say "the MPI libraries are not available; FOREBAY_TESTS_WITHOUT_MPI=1 skips the tests of MPI-IO"
+}
+
+# Without it the tests of the Python package skip those of `to_pandas`.
+want_pandas() {
+    /usr/bin/python3 -c 'import pandas' 2>/dev/null && return
+    (apt_install python3-pandas) || say "pandas is not available; its tests are skipped"
 }
 
 # Without it the benchmarks skip the comparison.
@@ -205,6 +212,7 @@ test)
     want_slurm
     want_slurm_accounting
     want_mpi
+    want_pandas
     ;;
 slurm)
     need_linker

@@ -4,6 +4,7 @@
 #   - tests of whole systems (package `forebay`), which print as they run
 #   - all other tests
 #   - tests with Slurm
+#   - tests of the Python package, with Debian's Python, which has pandas
 #   - lints (scripts/lint.sh), with a low priority and a target directory of their own
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,11 +58,18 @@ test_others() {
         cargo test --workspace --doc
 }
 
+test_python() {
+    FOREBAY=$(realpath "${CARGO_TARGET_DIR:-target}/debug/forebay") PATH=/usr/bin:$PATH \
+        python3 -m unittest discover --start-directory python/tests --top-level-directory python
+}
+
+begin "Tests of the Python package" test_python
 begin "Tests with Slurm" cargo test --workspace --no-fail-fast "${slurm_tests[@]}" -- --test-threads=6
 begin "Other tests" test_others
 begin "Lints" env CARGO_TARGET_DIR=target/lint nice -n 19 scripts/lint.sh
 cargo test --workspace --no-fail-fast "${system_tests[@]}" || status=$?
 show "Tests with Slurm"
 show "Other tests"
+show "Tests of the Python package"
 show "Lints"
 exit "$status"

@@ -134,7 +134,8 @@ fn two_commands_install_the_package_and_start_a_pool_of_one_host() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("root");
     let script = repository().join("scripts/minimal-root.py");
-    succeed(Command::new(script).arg(&root).args(["systemd", "fuse3", "libgcc-s1", "procps"]));
+    let packages = ["systemd", "fuse3", "libgcc-s1", "procps", "python3"];
+    succeed(Command::new(script).arg(&root).args(packages));
     // No network is configured, so nothing need wait for it.
     let units = root.join("etc/systemd/system");
     for unit in ["systemd-networkd.service", "systemd-networkd-wait-online.service"] {
@@ -154,6 +155,10 @@ fn two_commands_install_the_package_and_start_a_pool_of_one_host() {
         let status = text_of(&system.run("forebay status"));
         (status.contains("box") && status.contains("online")).then_some(())
     });
+
+    let import = "cd / && python3 -c 'import forebay; node, = forebay.pool.nodes(); \
+                  print(forebay.program(), forebay.machines()[0].machine, node.online)'";
+    assert_eq!(system.expect(import).trim(), "/usr/bin/forebay toy True");
 
     fs::write(
         root.join("root/job.sh"),
