@@ -96,6 +96,36 @@ fn killed_job_is_recovered_and_continues_from_its_checkpoint() {
 }
 
 #[test]
+fn job_killed_during_its_teardown_is_removed_by_recover() {
+    let home = Home::new();
+    let script = "#!/bin/bash\n#DW jobdw capacity=64MiB type=scratch access_mode=striped\n\
+         #DW stage_out type=directory source=$DW_JOB_STRIPED/out destination=%d/out\n\
+         mkdir $DW_JOB_STRIPED/out; for i in {1..300}; do echo $i > $DW_JOB_STRIPED/out/$i; done\n";
+    let script = script.replace("%d", &home.directory.path().to_string_lossy());
+    fs::write(home.path("many.sh"), script).unwrap();
+    // It is killed at different points of the teardown.
+    for delay_ms in [0, 10, 20, 40] {
+        let log = fs::File::create(home.path("run.log")).unwrap();
+        let mut command = home.command(&["run", "--pool-size", "1GiB", "many.sh"]);
+        let mut run = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let begins = || fs::read_to_string(home.path("run.log")).unwrap().contains("tear down");
+        while !begins() && run.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        run.kill().unwrap();
+        run.wait().unwrap();
+        let recover = home.forebay(&["recover"]);
+        assert!(recover.status.success(), "{}", text_of(&recover));
+        let text = text_of(&home.forebay(&["recover"]));
+        assert!(text.contains("nothing to recover"), "{text}");
+        assert_eq!(fs::read_to_string(home.path("out/300")).unwrap(), "300\n");
+        fs::remove_dir_all(home.path("out")).unwrap();
+    }
+    home.assert_clean();
+}
+
+#[test]
 fn interrupted_job_keeps_its_data_for_recover() {
     let home = Home::new();
     let mut run = home.start(&["run", "--pool-size", "1GiB", &example(), "50", "0.1"]);

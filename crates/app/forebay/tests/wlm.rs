@@ -126,6 +126,10 @@ fn a_check_names_the_variables_of_persistent_instances_by_their_access_modes() {
     (expired["name"], expired["lifetime_seconds"]) = (json!("expired"), json!(0));
     let refused = &call_as(&site, USER, &expired)["error"];
     assert!(refused.to_string().contains("expire at once"), "{refused}");
+    let mut unusable = create.clone();
+    unusable["name"] = json!("a-b");
+    let refused = &call_as(&site, USER, &unusable)["error"];
+    assert!(refused.to_string().contains("cannot name a persistent instance"), "{refused}");
     let directives = "#DW persistentdw name=shared\n#DW persistentdw name=absent";
     let script = write_script(&site, "uses.sh", directives);
     let report =

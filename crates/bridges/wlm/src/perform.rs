@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_control::controller::{ControlStatus, InstanceSpec, PlannedAllocation, Request};
 use forebay_control::messages::{Owner, SessionId};
 use forebay_daemon::ControllerClient;
-use forebay_job_script::{Access, AccessMode, Direction};
+use forebay_job_script::{Access, AccessMode, Direction, check_persistent_name};
 use forebay_units::Bytes;
 use nix::unistd::{Uid, User};
 
@@ -90,6 +90,9 @@ impl Bridge {
                 public,
                 lifetime_seconds,
             } => {
+                check_persistent_name(&name).map_err(|(problem, remedy)| {
+                    WlmError::new(ErrorKind::Invalid, format!("{problem}; {remedy}"))
+                })?;
                 let access = access.into_iter();
                 let access = access.map(|mode| Access { mode, modifiers: Default::default() });
                 let mut spec = InstanceSpec::scratch(capacity, access.collect(), pool);

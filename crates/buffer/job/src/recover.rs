@@ -26,6 +26,8 @@ pub enum Recovery {
     NothingToSave,
     /// Its results were destroyed, as requested.
     Discarded,
+    /// It was being torn down, with nothing left to save, and is removed.
+    WasEnding,
     /// It is unchanged, because of this failure.
     Kept(Failure),
 }
@@ -76,15 +78,19 @@ pub fn recover(
         .filter(|s| job.is_none_or(|job| s.token == job))
     {
         let token = session.token.clone();
-        let written = session.written;
-        // Nothing is announced of another user's job, which the controller will refuse.
-        let permitted = client.job_view(&token).map_err(StepError::Failed);
-        let _lock = match permitted.is_ok() && !force {
-            true => lock_to_recover(&pool, session)?,
-            false => None,
+        let observer = &mut *observer;
+        let mut job = JobToRecover { client, session, discard, interrupt: &interrupt, observer };
+        let recovered_job = if session.ending {
+            job.end()
+        } else {
+            // Nothing is announced of another user's job, which the controller will refuse.
+            let permitted = client.job_view(&token).map_err(StepError::Failed);
+            let _lock = match permitted.is_ok() && !force {
+                true => lock_to_recover(&pool, session)?,
+                false => None,
+            };
+            permitted.and_then(|_| job.recover())
         };
-        let recovered_job = permitted
-            .and_then(|_| recover_job(client, &token, written, discard, &interrupt, observer));
         let recovery = match recovered_job {
             Ok(recovery) => recovery,
             Err(StepError::Failed(failure)) => Recovery::Kept(failure),
@@ -118,51 +124,72 @@ fn lock_to_recover(
     }
 }
 
-fn recover_job(
-    client: &ControllerClient,
-    token: &str,
-    written: bool,
+/// A job that is being recovered.
+struct JobToRecover<'a> {
+    client: &'a ControllerClient,
+    session: &'a SessionStatus,
+    /// Destroy its results.
     discard: bool,
-    interrupt: &Interrupt,
-    observer: &mut dyn Observer,
-) -> Result<Recovery, StepError> {
-    let mut step = |name: &str, request| {
-        observer.phase(&format!("job {token}: {name}"));
-        let own = |stage: &StageStatus| stage.token == token;
-        await_step(client, request, own, interrupt, observer)
-    };
-    let owned = || token.to_owned();
-    let mut recovery = match discard {
-        true => Recovery::Discarded,
-        false => Recovery::NothingToSave,
-    };
-    if written {
-        let unmount = Request::Deactivate { token: owned(), creator: None };
-        step("unmount", unmount)?;
-        if !discard {
-            recovery = match step("stage out", Request::StageOut { token: owned() }) {
-                Ok(()) => {
-                    let status = client.status().map_err(StepError::Failed)?;
-                    Recovery::StagedOut(status.staged(token, Direction::Out))
-                }
-                // Of stages: the controller knows whether they hold results back.
-                Err(StepError::Failed(failure)) if failure.cause == Cause::Failed => {
-                    Recovery::WithoutSources(failure)
-                }
-                Err(error) => return Err(error),
-            };
-        }
+    interrupt: &'a Interrupt,
+    observer: &'a mut dyn Observer,
+}
+
+impl JobToRecover<'_> {
+    fn token(&self) -> String {
+        self.session.token.clone()
     }
-    let tear_down = Request::Teardown { creator: None, token: owned(), hurry: discard };
-    match (step("tear down", tear_down), recovery) {
-        (Ok(()), recovery) => Ok(recovery),
-        // Something is left to stage out.
-        (Err(StepError::Failed(refusal)), Recovery::WithoutSources(failure))
-            if refusal.cause == Cause::Busy =>
-        {
-            Err(StepError::Failed(failure))
+
+    fn step(&mut self, name: &str, request: Request) -> Result<(), StepError> {
+        let token = &self.session.token;
+        self.observer.phase(&format!("job {token}: {name}"));
+        let own = |stage: &StageStatus| stage.token == *token;
+        await_step(self.client, request, own, self.interrupt, self.observer)
+    }
+
+    fn tear_down(&mut self) -> Result<(), StepError> {
+        let request = Request::Teardown { creator: None, token: self.token(), hurry: self.discard };
+        self.step("tear down", request)
+    }
+
+    /// Waits for the end of the teardown that has begun.
+    fn end(&mut self) -> Result<Recovery, StepError> {
+        self.tear_down().map(|()| Recovery::WasEnding)
+    }
+
+    /// Stages its results out, or destroys them, and tears it down.
+    fn recover(&mut self) -> Result<Recovery, StepError> {
+        let mut recovery = match self.discard {
+            true => Recovery::Discarded,
+            false => Recovery::NothingToSave,
+        };
+        if self.session.written {
+            let unmount = Request::Deactivate { token: self.token(), creator: None };
+            self.step("unmount", unmount)?;
+            if !self.discard {
+                let stage_out = Request::StageOut { token: self.token() };
+                recovery = match self.step("stage out", stage_out) {
+                    Ok(()) => {
+                        let status = self.client.status().map_err(StepError::Failed)?;
+                        Recovery::StagedOut(status.staged(&self.session.token, Direction::Out))
+                    }
+                    // Of stages: the controller knows whether they hold results back.
+                    Err(StepError::Failed(failure)) if failure.cause == Cause::Failed => {
+                        Recovery::WithoutSources(failure)
+                    }
+                    Err(error) => return Err(error),
+                };
+            }
         }
-        (Err(error), _) => Err(error),
+        match (self.tear_down(), recovery) {
+            (Ok(()), recovery) => Ok(recovery),
+            // Something is left to stage out.
+            (Err(StepError::Failed(refusal)), Recovery::WithoutSources(failure))
+                if refusal.cause == Cause::Busy =>
+            {
+                Err(StepError::Failed(failure))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 }
 

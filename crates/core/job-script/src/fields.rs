@@ -189,10 +189,9 @@ impl<'a> Fields<'a> {
     /// The value of the required key `name`: that of a persistent instance.
     pub fn require_name(&mut self, findings: &mut Findings) -> Option<String> {
         let value = self.require_value("name", "my_data", findings)?;
-        if is_valid_name(&value.text) {
-            return Some(value.text);
-        }
-        findings.refuse(value.at, format!("{} cannot name a persistent instance", quote(&value.text)), format!("use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes part of the variable DW_PERSISTENT_STRIPED_name"))
+        let checked = check_persistent_name(&value.text);
+        findings.accept(value.at, checked.map_err(|(problem, remedy)| (0, problem, remedy)))?;
+        Some(value.text)
     }
 
     /// The value of the optional key `group`: the name or number of a group.
@@ -226,6 +225,22 @@ impl<'a> Fields<'a> {
         }
         Some(value.text)
     }
+}
+
+/// Checks the name of a persistent instance.
+///
+/// # Errors
+/// The problem and its remedy.
+pub fn check_persistent_name(name: &str) -> Result<(), (String, String)> {
+    if is_valid_name(name) {
+        return Ok(());
+    }
+    let problem = format!("{} cannot name a persistent instance", quote(name));
+    let remedy = format!(
+        "use at most {MAX_NAME_BYTES} letters, digits and `_`, not beginning with a digit: the name becomes \
+         part of the variable DW_PERSISTENT_STRIPED_name"
+    );
+    Err((problem, remedy))
 }
 
 /// Whether `name` is a valid name of a persistent instance: it becomes part of a variable's name,

@@ -34,6 +34,7 @@ pub use directive::{
     StagePath, Swap,
 };
 pub use error::{Position, ScriptError, ScriptErrors};
+pub use fields::check_persistent_name;
 pub use lexer::{MAX_DIRECTIVES, MAX_LINE_BYTES};
 pub use script::JobScript;
 pub use symbols::Symbols;

@@ -241,7 +241,9 @@ fn execute_recover(
         Recovery::WithoutSources(failure) => print_answer(&format!(
             "removed; there was nothing to stage out at some sources: {failure}\n"
         )),
-        Recovery::NothingToSave => print_answer("there was nothing to stage out; removed\n"),
+        Recovery::NothingToSave | Recovery::WasEnding => {
+            print_answer("there was nothing to stage out; removed\n")
+        }
         Recovery::Discarded => print_answer("removed without staging out, as requested\n"),
         Recovery::Kept(failure) => {
             print_stderr(format_args!("error: {failure}"));

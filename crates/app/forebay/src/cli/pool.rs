@@ -15,7 +15,7 @@ use forebay_daemon::config::{
 };
 use forebay_daemon::embedded::EmbeddedPoolOptions;
 use forebay_job::{PoolHandle, PoolSelection, RunError, group_id, request_once};
-use forebay_job_script::{Access, AccessMode, Capacity};
+use forebay_job_script::{Access, AccessMode, Capacity, check_persistent_name};
 use forebay_units::Bytes;
 
 use super::admin::{self, AdminCommand};
@@ -212,6 +212,7 @@ pub struct CreatePersistentArguments {
     #[command(flatten)]
     pool: NewPoolArguments,
     /// Its name
+    #[arg(value_parser = persistent_name)]
     name: String,
     /// Its capacity, such as 100GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -237,6 +238,11 @@ pub struct CreatePersistentArguments {
     /// For this user and group, as `UID:GID` (operators only) [default: yours]
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<Owner>,
+}
+
+fn persistent_name(name: &str) -> Result<String, String> {
+    let checked = check_persistent_name(name);
+    checked.map(|()| name.to_owned()).map_err(|(problem, remedy)| format!("{problem}; {remedy}"))
 }
 
 /// The access modes of persistent instances.

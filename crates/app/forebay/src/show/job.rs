@@ -91,6 +91,7 @@ pub fn recovered(list: &[Recovered], pool_option: &str) -> String {
             }
             Recovery::NothingToSave => "had not run; removed".to_owned(),
             Recovery::Discarded => "results discarded, as requested".to_owned(),
+            Recovery::WasEnding => "nothing was left to save; removed".to_owned(),
             Recovery::Kept(failure) if failure.cause == Cause::Denied => {
                 format!("not touched: {failure}")
             }

@@ -115,8 +115,9 @@ impl TryFrom<String> for Period {
 /// # Errors
 /// The text is not a positive number with a unit.
 pub fn parse_period(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("`{text}` is not a time; write a number and s, m, h or d, such as `30d`");
+    let wrong = || {
+        format!("`{text}` is not a time above 0; write a number and s, m, h or d, such as `30d`")
+    };
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
     let unit_ms = match unit {
         "s" => 1000,
