@@ -40,6 +40,8 @@ pub struct Transfers {
     pub sequential: u64,
     /// Calls by size ([`SIZE_BINS`]); all 0 for STDIO, which does not count them.
     pub sizes: [u64; 10],
+    /// Highest offset of these calls and one; 0 where it is not counted.
+    pub extent: u64,
     /// Time in these calls, summed over the processes, seconds.
     pub seconds: f64,
     /// Start of the first call and end of the last one, seconds since the program's start.
@@ -164,6 +166,11 @@ impl FileUse {
     }
 }
 
+/// The extent of a file up to the highest offset of `operations`.
+fn extent(operations: u64, highest: u64) -> u64 {
+    if operations > 0 { highest.saturating_add(1) } else { 0 }
+}
+
 /// Ten consecutive counters from an index on.
 fn bins(record: &CounterRecord, first: usize) -> [u64; 10] {
     std::array::from_fn(|bin| u64::try_from(record.counters[first + bin]).unwrap_or(0))
@@ -197,6 +204,7 @@ fn posix(record: &CounterRecord) -> FileUse {
             consecutive: counter!(record, POSIX, "CONSEC_READS"),
             sequential: counter!(record, POSIX, "SEQ_READS"),
             sizes: bins(record, const { index(&POSIX, "SIZE_READ_0_100") }),
+            extent: extent(reads, counter!(record, POSIX, "MAX_BYTE_READ")),
             seconds: time!(record, POSIX_TIMES, "READ_TIME"),
             span: span(
                 reads,
@@ -210,6 +218,7 @@ fn posix(record: &CounterRecord) -> FileUse {
             consecutive: counter!(record, POSIX, "CONSEC_WRITES"),
             sequential: counter!(record, POSIX, "SEQ_WRITES"),
             sizes: bins(record, const { index(&POSIX, "SIZE_WRITE_0_100") }),
+            extent: extent(writes, counter!(record, POSIX, "MAX_BYTE_WRITTEN")),
             seconds: time!(record, POSIX_TIMES, "WRITE_TIME"),
             span: span(
                 writes,
@@ -326,6 +335,7 @@ fn stdio(record: &CounterRecord) -> FileUse {
         read: Transfers {
             operations: reads,
             bytes: counter!(record, STDIO, "BYTES_READ"),
+            extent: extent(reads, counter!(record, STDIO, "MAX_BYTE_READ")),
             seconds: time!(record, STDIO_TIMES, "READ_TIME"),
             span: span(
                 reads,
@@ -337,6 +347,7 @@ fn stdio(record: &CounterRecord) -> FileUse {
         write: Transfers {
             operations: writes,
             bytes: counter!(record, STDIO, "BYTES_WRITTEN"),
+            extent: extent(writes, counter!(record, STDIO, "MAX_BYTE_WRITTEN")),
             seconds: time!(record, STDIO_TIMES, "WRITE_TIME"),
             span: span(
                 writes,

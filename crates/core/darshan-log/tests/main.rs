@@ -1,4 +1,5 @@
 //! Tests of the reader.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod damage;
 mod formats;
