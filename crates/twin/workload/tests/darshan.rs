@@ -204,6 +204,13 @@ fn files_that_are_only_read_are_input() {
     assert_eq!(lines(&io, 8, 1), ["8x1: -a POSIX -r -t 1048576 -b 8388608 -z"]);
     assert!((io.phases[0].measured_seconds - 0.8).abs() < 1e-12);
     assert!(io.warnings.iter().any(|text| text.contains("1 file mapped")), "{:?}", io.warnings);
+    assert!(
+        io.warnings
+            .iter()
+            .any(|text| text.contains("1 file of which more was read than they contain")),
+        "{:?}",
+        io.warnings
+    );
 }
 
 /// A trace with another number of calls than the counters is not used.

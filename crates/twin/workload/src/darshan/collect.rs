@@ -31,6 +31,14 @@ pub(super) struct FileFacts {
     is_shared: bool,
 }
 
+impl FileFacts {
+    /// Whether the reads have more bytes than the file, as far as it was accessed.
+    pub(super) fn is_read_repeatedly(&self) -> bool {
+        let extent = self.read_extent.max(self.write_extent);
+        extent > 0 && self.read > extent + extent / 10
+    }
+}
+
 /// The parts of a log as they are collected.
 pub(super) struct Collector {
     processes: u32,

@@ -50,6 +50,9 @@ pub(super) struct Pattern {
 /// Share of requests that begin behind the one before, below which offsets are random.
 const RANDOM_BELOW: f64 = 0.5;
 
+/// Requests of a process below which their order does not matter.
+const FEW_REQUESTS: f64 = 4.0;
+
 /// IOR moves data in words of eight bytes.
 const WORD: u64 = 8;
 
@@ -62,7 +65,7 @@ impl Part {
         // The first request of each process begins behind no other.
         let followers = total.operations.saturating_sub(processes.into());
         let is_sequential = total.sequential as f64 >= RANDOM_BELOW * followers as f64;
-        let is_random = !is_sequential && of_one >= 2.0;
+        let is_random = !is_sequential && of_one >= FEW_REQUESTS;
         let breaks = total.operations.saturating_sub(total.consecutive).max(1);
         let mean_run = total.operations as f64 / breaks as f64;
         let run = match (pattern.is_shared, is_random) {

@@ -86,6 +86,15 @@ impl Collector {
                 files(both)
             ),
         );
+        let repeated = self.files.values().filter(|facts| facts.is_read_repeatedly()).count();
+        warn(
+            repeated > 0,
+            format!(
+                "{} of which more was read than they contain: bytes that caches give to several reads or \
+                 processes are simulated as bytes at different places, so that the reads take much too long",
+                files(repeated)
+            ),
+        );
         warn(
             seen.collective,
             "collective MPI-IO: simulated are the POSIX calls that the library made, without the exchange of \
