@@ -130,7 +130,7 @@ pub fn simulate_log(
         slowest_rank_gbps: rate(simulated_bytes, run.slowest_rank_seconds),
         write_seconds: write,
         read_seconds: read,
-        predicted_run_seconds: (rest >= 0.0).then(|| rest + run.slowest_rank_seconds),
+        predicted_run_seconds: (rest >= 0.0).then_some(rest + run.slowest_rank_seconds),
         warnings: log.warnings.iter().cloned().chain(run.warnings).collect(),
         run: cost,
         ..run

@@ -7,6 +7,7 @@ use super::{FileSet, JobIo, Measured};
 use crate::ior::Access;
 use forebay_darshan_log::{Api, FileUse, Log, LogError, Performance, TraceApi};
 use forebay_units::human;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek};
 
@@ -235,7 +236,7 @@ impl Collector {
         let mut phases = phases(activities, &shared);
         leave_out_small_parts(&mut phases);
         let all_phases = phases.len();
-        phases.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+        phases.sort_by_key(|phase| Reverse(phase.bytes));
         phases.truncate(MOST_PHASES);
         phases.sort_by(|a, b| a.begin.total_cmp(&b.begin).then(a.end.total_cmp(&b.end)));
         let (written, only_read) = self.file_sets();
