@@ -261,6 +261,7 @@ def plan(
     nodes: Optional[int] = None,
     ppn: Optional[int] = None,
     checkpoint: Optional[Value] = None,
+    darshan: Optional[AnyPath] = None,
     interval: Optional[str] = None,
     run_time: Optional[str] = None,
     keep: Optional[int] = None,
@@ -275,7 +276,7 @@ def plan(
     """Recommends a burst buffer for a job: `forebay plan` (docs/plan.md).
 
     `script` is the job script; `test` is the command line of IOR that stands for the job's I/O, unless
-    `checkpoint` has a size. `pool=True` is `--pool` without a file.
+    `checkpoint` has a size or `darshan` names a Darshan log. `pool=True` is `--pool` without a file.
     """
     options = _command.options(_command.given(locals(), "script", "test"))
     words = ["plan", *([] if script is None else [_command.path(script)]), *options]

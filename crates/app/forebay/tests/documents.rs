@@ -2,7 +2,9 @@
 //! guarantees: its tests exist. Tests: all are compiled.
 
 use crate::sample;
-use forebay_machine::results::{CollectiveRun, InterferenceRun, IorStudy, SCHEMA, TrafficRun};
+use forebay_machine::results::{
+    CollectiveRun, DarshanRun, InterferenceRun, IorStudy, SCHEMA, TrafficRun,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,6 +33,7 @@ fn every_field_of_result_documents_is_documented() {
         serde_json::to_value(sample::traffic()),
         serde_json::to_value(sample::interference()),
         serde_json::to_value(sample::collective()),
+        serde_json::to_value(sample::darshan()),
         serde_json::to_value(sample::validation_row()),
     ];
     for document in documents {
@@ -58,6 +61,9 @@ fn result_documents_round_trip_through_json() {
     let run = sample::collective();
     let text = serde_json::to_string(&run).expect("JSON");
     assert!(serde_json::from_str::<CollectiveRun>(&text).expect("a run") == run);
+    let run = sample::darshan();
+    let text = serde_json::to_string(&run).expect("JSON");
+    assert!(serde_json::from_str::<DarshanRun>(&text).expect("a run") == run);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod admin;
 #[allow(dead_code, reason = "tests of programs of their own use more of it")]
 mod cluster;
 mod concurrent_runs;
+mod darshan;
 mod datawarp;
 mod documents;
 mod embedded_home;

@@ -133,6 +133,11 @@ fn traffic_interference_and_collective_reports_work_in_a_browser() {
     let (dom, console) = browse(&page);
     assert_eq!(console, "");
     assert!(dom.contains("data-ready=\"yes\"") && dom.contains("allreduce on theta"));
+    let page = keep("darshan.html", report::darshan(&sample::darshan(), &inputs()));
+    let (dom, console) = browse(&page);
+    assert_eq!(console, "");
+    assert!(dom.contains("data-ready=\"yes\"") && dom.contains("solve.darshan on trinity"));
+    assert!(dom.contains("./solve &lt;input&gt;"), "text of the log is escaped");
 }
 
 #[test]

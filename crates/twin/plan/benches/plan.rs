@@ -6,7 +6,7 @@
 
 use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::machine::Machine;
-use forebay_plan::{Job, System, plan};
+use forebay_plan::{Job, System, Work, plan};
 use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ fn seconds(system: &System, (nodes, ppn): (u32, u32), line: &str) -> Result<f64,
     let job = Job {
         nodes,
         ppn,
-        test,
+        work: Work::Test(Box::new(test)),
         interval: None,
         run_time: None,
         sets: 1,

@@ -5,9 +5,11 @@ use crate::error::PlanError;
 use crate::job::Job;
 use crate::sweep::{Place, candidates, is_costly, pfs_bound, pfs_places, simulate_all};
 use crate::system::System;
+use crate::work::Work;
 use forebay_machine::results::PublishedKind;
 use forebay_machine::study::SimOptions;
 use forebay_units::{Bytes, human};
+use forebay_workload::ior::Ior;
 use serde::Serialize;
 
 /// I/O that takes at most this many times as long as the fastest is as good.
@@ -36,6 +38,11 @@ pub struct Plan {
     pub recommendation: Recommendation,
     /// Published measurements of the kinds of the simulated phases; [`plan`] knows none.
     pub published: Vec<PublishedKind>,
+    /// With a Darshan log: the time of the slowest processes in calls that the log measured; [`plan`] does not
+    /// know it.
+    pub measured_seconds: Option<f64>,
+    /// With a Darshan log: what it does not determine; [`plan`] knows none.
+    pub warnings: Vec<String>,
 }
 
 /// The advice for a job.
@@ -95,6 +102,8 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
         transfers,
         recommendation,
         published: Vec::new(),
+        measured_seconds: None,
+        warnings: Vec::new(),
     })
 }
 
@@ -106,17 +115,16 @@ fn smallest_of_the_fastest(configurations: &[Configuration]) -> Option<usize> {
 }
 
 /// The job with transfers four and sixteen times as large, as far as blocks are made of them and
-/// simulations are fast.
+/// simulations are fast; none for a log.
 fn other_transfers(job: &Job) -> Vec<Job> {
     const MOST: u64 = 64 << 20;
-    let own = job.test.transfer.0;
+    let Work::Test(test) = &job.work else { return Vec::new() };
+    let own = test.transfer.0;
     let sizes = [own.saturating_mul(4), own.saturating_mul(16)];
-    let fits =
-        |size: &u64| !is_costly(job) && *size <= MOST && job.test.block.0.is_multiple_of(*size);
+    let fits = |size: &u64| !is_costly(job) && *size <= MOST && test.block.0.is_multiple_of(*size);
     let with = |size: u64| {
-        let mut job = job.clone();
-        job.test.transfer = Bytes(size);
-        job
+        let test = Ior { transfer: Bytes(size), ..test.as_ref().clone() };
+        Job { work: Work::Test(Box::new(test)), ..job.clone() }
     };
     sizes.into_iter().filter(fits).map(with).collect()
 }

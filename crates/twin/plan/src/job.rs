@@ -1,9 +1,11 @@
 //! The I/O of a job.
 
 use crate::error::PlanError;
+use crate::work::Work;
 use forebay_job_script::AccessMode;
 use forebay_units::{Bytes, human};
-use forebay_workload::ior::{AccessPattern, Ior, Processes, Reorder};
+use forebay_workload::darshan::FileSet;
+use forebay_workload::ior::Access;
 
 /// A job's I/O and its circumstances.
 #[derive(Clone, Debug)]
@@ -12,41 +14,33 @@ pub struct Job {
     pub nodes: u32,
     /// Processes per node.
     pub ppn: u32,
-    /// The test that stands for the I/O.
-    pub test: Ior,
-    /// Seconds of computation between two repetitions of the test; `None`: it is done once.
+    /// The I/O.
+    pub work: Work,
+    /// Seconds of computation between two repetitions of the I/O; `None`: it is done once.
     pub interval: Option<f64>,
     /// Seconds that the job runs.
     pub run_time: Option<f64>,
-    /// Complete sets of the test's files that exist at a time.
+    /// Complete sets of the files that exist at a time.
     pub sets: u32,
     /// Bytes that are staged in before the job.
     pub stage_in: Bytes,
     /// Files of the stage-in; `None`: not known, many.
     pub stage_in_files: Option<u64>,
-    /// Bytes that are staged out after the job; `None`: one set of the files that the test writes.
+    /// Bytes that are staged out after the job; `None`: one set of the files that are written.
     pub stage_out: Option<Bytes>,
     /// Access modes that the job's script requests; none: no script says.
     pub access_modes: Vec<AccessMode>,
 }
 
 impl Job {
-    /// The test's access pattern.
-    pub(crate) fn pattern(&self) -> Result<AccessPattern, PlanError> {
-        let too_many = || {
-            let (nodes, ppn) = (self.nodes, self.ppn);
-            PlanError::Job(format!(
-                "{nodes} nodes with {ppn} processes each are too many processes"
-            ))
-        };
-        let count = self.nodes.checked_mul(self.ppn).ok_or_else(too_many)?;
-        let processes = Processes { count, per_node: self.ppn, seed: 1 };
-        AccessPattern::new(&self.test, processes).map_err(|e| PlanError::Job(e.to_string()))
+    /// Nodes and processes per node.
+    pub(crate) fn distribution(&self) -> (u32, u32) {
+        (self.nodes, self.ppn)
     }
 
-    /// Bytes of one set of the test's files.
-    pub(crate) fn set_bytes(&self) -> Result<u64, PlanError> {
-        Ok(self.pattern()?.total_bytes())
+    /// One set of the files.
+    pub(crate) fn files(&self) -> Result<FileSet, PlanError> {
+        self.work.files(self.distribution())
     }
 
     /// Bytes that an instance has to hold: the files with what is staged in, or what is staged out if that
@@ -55,7 +49,7 @@ impl Job {
     /// # Errors
     /// The test does not fit the processes, or the files are too large for any machine.
     pub fn needed_bytes(&self) -> Result<u64, PlanError> {
-        let all = u128::from(self.set_bytes()?) * u128::from(self.sets.max(1))
+        let all = u128::from(self.files()?.bytes) * u128::from(self.sets.max(1))
             + u128::from(self.stage_in.0);
         let all = all.max(u128::from(self.staged_out_bytes()?));
         u64::try_from(all)
@@ -68,7 +62,7 @@ impl Job {
     pub(crate) fn staged_out_bytes(&self) -> Result<u64, PlanError> {
         match self.stage_out {
             Some(bytes) => Ok(bytes.0),
-            None if self.test.write => self.set_bytes(),
+            None if self.work.has(Access::Write) => Ok(self.files()?.bytes),
             None => Ok(0),
         }
     }
@@ -77,21 +71,21 @@ impl Job {
     pub(crate) fn staged_out_files(&self) -> Result<Option<u64>, PlanError> {
         Ok(match self.stage_out {
             Some(_) => None,
-            None => Some(self.pattern()?.files().into()),
+            None => Some(self.files()?.files),
         })
     }
 
-    /// Whether an access mode suits the test.
+    /// Whether an access mode suits the I/O.
     fn suits(&self, mode: AccessMode) -> bool {
         match mode {
             AccessMode::Striped => true,
             AccessMode::Private => self.is_private(),
             // Its files are staged in, and can only be read.
-            AccessMode::LoadBalanced => !self.test.write,
+            AccessMode::LoadBalanced => !self.work.has(Access::Write),
         }
     }
 
-    /// The access modes that suit the test: of those that the script requests, if it does, else striped and
+    /// The access modes that suit the I/O: of those that the script requests, if it does, else striped and
     /// private. Striped if no other does.
     pub(crate) fn suitable_modes(&self) -> Vec<AccessMode> {
         let default = [AccessMode::Striped, AccessMode::Private];
@@ -116,13 +110,13 @@ impl Job {
     pub(crate) fn unsuitable_modes(&self) -> Option<&'static str> {
         let unsuitable = self.access_modes.iter().find(|mode| !self.suits(**mode))?;
         Some(match unsuitable {
-            AccessMode::Striped => unreachable!("striped suits each test"),
+            AccessMode::Striped => unreachable!("striped suits all I/O"),
             AccessMode::Private => {
                 "the script's access_mode=private does not suit: compute nodes share files, read those of \
                  others or need staged data"
             }
             AccessMode::LoadBalanced => {
-                "the script's access_mode=ldbalance does not suit: its files can only be read, and the test \
+                "the script's access_mode=ldbalance does not suit: its files can only be read, and the job \
                  writes"
             }
         })
@@ -131,8 +125,7 @@ impl Job {
     /// Whether each compute node accesses only files that it wrote itself, so that each can have a name
     /// space of its own.
     pub(crate) fn is_private(&self) -> bool {
-        let reads_own = !self.test.read || self.test.reorder == Reorder::Own;
-        self.test.file_per_process && reads_own && self.stage_in.0 == 0
+        self.work.is_private() && self.stage_in.0 == 0
     }
 
     /// The share of the run that I/O of `seconds` takes.

@@ -1,6 +1,6 @@
 //! Advice before a job is submitted.
 //!
-//! A [`Job`] (an IOR test or a checkpoint on some nodes) is simulated with flows on a [`System`]: on
+//! A [`Job`] (an IOR test, a checkpoint or a Darshan log on some nodes) is simulated with flows on a [`System`]: on
 //! burst-buffer allocations of growing capacity, which the pool's own allocation code maps to storage
 //! nodes, and compared with the parallel file system. [`plan`] returns the predicted times of each
 //! [`Configuration`] with the resource that limits it, and a [`Recommendation`].
@@ -18,6 +18,7 @@ mod pool;
 mod staging;
 mod sweep;
 mod system;
+mod work;
 
 pub use advice::{Plan, Recommendation, plan};
 pub use batch::{BatchOptions, OptionKind, UnreadableOption, parse_duration};
@@ -27,3 +28,4 @@ pub use job::{Job, checkpoint_arguments};
 pub use pool::{MeasuredRates, NodeRates, PoolDescription, RateSpreads};
 pub use staging::{MoverRates, ParallelRates, Staging, TargetRates};
 pub use system::{PfsRates, System};
+pub use work::{LoggedTest, LoggedWork, Work};

@@ -5,6 +5,7 @@ use crate::error::PlanError;
 use crate::job::Job;
 use crate::system::System;
 use forebay_job_script::{Capacity, OptimizationStrategy};
+use forebay_machine::results::Phase;
 use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
@@ -36,7 +37,7 @@ pub(crate) enum Place {
 /// Whether simulations of a job take so long that only a few are made.
 pub(crate) fn is_costly(job: &Job) -> bool {
     let processes = u64::from(job.nodes) * u64::from(job.ppn);
-    let each = if job.test.file_per_process { 1 } else { 4 };
+    let each = if job.work.is_shared() { 4 } else { 1 };
     processes * each > HIGH_COST
 }
 
@@ -97,11 +98,11 @@ pub(crate) fn pfs_places(system: &System, job: &Job) -> Vec<Place> {
     let Some(pfs) = &system.machine.pfs else { return Vec::new() };
     let Some(lustre) = &pfs.lustre else { return Vec::new() };
     let processes = u64::from(job.nodes) * u64::from(job.ppn);
-    if !job.test.file_per_process && processes > MOST_SHARING {
+    if job.work.is_shared() && processes > MOST_SHARING {
         return Vec::new();
     }
     let mut places = vec![Place::Pfs(None)];
-    if !job.test.file_per_process && lustre.stripe_count < pfs.osts {
+    if job.work.is_shared() && lustre.stripe_count < pfs.osts {
         places.push(Place::Pfs(Some(pfs.osts)));
     }
     places
@@ -153,20 +154,27 @@ fn simulate(
             SimOptions { file_system, ..alone }
         }
     };
-    let goes_on = |_, _, _| true;
-    let point = simulate_ior(&system.machine, &job.test, job.nodes, job.ppn, &options, &goes_on)?;
+    let mut phases: Vec<(Phase, f64)> = Vec::new();
+    for one in job.work.tests(job.distribution()) {
+        let goes_on = |_, _, _| true;
+        let point =
+            simulate_ior(&system.machine, &one.test, one.nodes, one.ppn, &options, &goes_on)?;
+        phases.extend(point.phases.into_iter().map(|phase| (phase, f64::from(one.times))));
+    }
     let seconds = |access: Access| {
-        let of_kind = point.phases.iter().filter(|phase| phase.access == access.name());
-        let times: Vec<f64> = of_kind.map(|phase| phase.seconds).collect();
+        let of_kind = phases.iter().filter(|(phase, _)| phase.access == access.name());
+        let times: Vec<f64> = of_kind.map(|(phase, times)| phase.seconds * times).collect();
         (!times.is_empty()).then(|| times.iter().sum::<f64>())
     };
-    let longest = point.phases.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    let Some(longest) = longest else {
+    let longest =
+        phases.iter().max_by(|(a, n), (b, m)| (a.seconds * n).total_cmp(&(b.seconds * m)));
+    let Some((longest, _)) = longest else {
         return Err(PlanError::Job("the test has no phase: give -w, -r or both".into()));
     };
     let (write, read) = (seconds(Access::Write), seconds(Access::Read));
     let limit = (longest.limit.resource.clone(), longest.limit.because.clone());
-    let mut warnings: Vec<String> = point.phases.iter().flat_map(|p| p.warnings.clone()).collect();
+    let mut warnings: Vec<String> =
+        phases.iter().flat_map(|(phase, _)| phase.warnings.clone()).collect();
     warnings.dedup();
     let times = timed(job, options.file_system.name(), (write, read), limit);
     warnings.extend(job.too_long(times.io_seconds));
@@ -176,7 +184,7 @@ fn simulate(
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
         Place::Pfs(stripe_count) => Ok(Configuration {
             stripe_count: stripe_count.or_else(|| default_stripes(system)),
-            is_bound: !job.test.file_per_process,
+            is_bound: job.work.is_shared(),
             ..configuration
         }),
     }
@@ -202,7 +210,7 @@ fn timed(
         stripe_count: None,
         storage_nodes: 0,
         access_modes: Vec::new(),
-        transfer: job.test.transfer.0,
+        transfer: job.work.transfer().0,
         write_seconds,
         read_seconds,
         io_seconds,
@@ -244,15 +252,17 @@ fn on_burst_buffer(
 /// `None` if its rates are not known.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
     let Some(pfs) = &system.pfs else { return Ok(None) };
-    let pattern = job.pattern().map_err(|e| StudyError::Machine(e.to_string()))?;
-    let bytes = pattern.total_bytes() as f64 * f64::from(job.test.repetitions);
     let link = system.machine.network.node.rate.0 as f64;
     let interfaces = system.machine.nodes.iter().map(|node| node.interfaces).max();
     let of_links = link * f64::from(interfaces.unwrap_or(1)) * f64::from(job.nodes);
-    let seconds = |is_done: bool, peak: f64| is_done.then(|| bytes / of_links.min(peak));
-    let write = seconds(job.test.write, pfs.write);
-    let read = seconds(job.test.read, pfs.read);
-    let peak = if job.test.write { pfs.write } else { pfs.read };
+    let seconds = |access: Access, peak: f64| -> Result<Option<f64>, StudyError> {
+        let bytes = job.work.bytes_moved(access, job.distribution());
+        let bytes = bytes.map_err(|error| StudyError::Machine(error.to_string()))?;
+        Ok(job.work.has(access).then(|| bytes / of_links.min(peak)))
+    };
+    let write = seconds(Access::Write, pfs.write)?;
+    let read = seconds(Access::Read, pfs.read)?;
+    let peak = if job.work.has(Access::Write) { pfs.write } else { pfs.read };
     let limit = if of_links < peak { "node-link" } else { "pfs" };
     let limit = (limit.to_owned(), format!("{}: {}", pfs.name, pfs.because));
     Ok(Some(Configuration { is_bound: true, ..timed(job, "pfs", (write, read), limit) }))

@@ -4,7 +4,7 @@
 use forebay_job_script::AccessMode;
 use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::machine::{Machine, ParallelFileSystem};
-use forebay_plan::{Job, Plan, System, plan};
+use forebay_plan::{Job, Plan, System, Work, plan};
 use forebay_units::{Bytes, Rate};
 use forebay_workload::ior::Ior;
 
@@ -28,7 +28,7 @@ fn job(nodes: u32, ppn: u32, line: &str) -> Job {
     Job {
         nodes,
         ppn,
-        test: Ior::parse(&words).unwrap().remove(0),
+        work: Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))),
         interval: None,
         run_time: None,
         sets: 1,

@@ -1,6 +1,7 @@
-//! Workloads: an IOR command line or a traffic pattern becomes operations, one at a time.
+//! Workloads: an IOR command line, a Darshan log or a traffic pattern becomes operations, one at a time.
 //!
 //! - [`collective`]: the messages of MPI's collective operations, by rank and round.
+//! - [`darshan`]: the I/O of a Darshan log, as tests of IOR.
 //! - [`ior`]: IOR's own options, scripts and output; the transfers of each rank and the steps of
 //!   a run, computed by index without a table.
 //! - [`traffic`]: synthetic messages between the nodes of a job, for studying the network.
@@ -12,6 +13,7 @@
 #![warn(missing_docs)]
 
 pub mod collective;
+pub mod darshan;
 pub mod ior;
 pub mod placement;
 pub mod traffic;

@@ -3,6 +3,7 @@
 mod adhoc;
 mod admin;
 mod collective;
+mod darshan;
 mod file_system;
 mod forecast;
 mod interference;
@@ -74,7 +75,7 @@ enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
     Machine(machine::MachineCommand),
-    /// Simulate: IOR, traffic, collective operations, or two of them on one machine
+    /// Simulate: IOR, Darshan logs, traffic, collective operations, or two of them on one machine
     #[command(subcommand)]
     Sim(Box<SimCommand>),
     /// Predict a job's I/O on burst buffers of several sizes, and recommend a #DW line
@@ -98,6 +99,9 @@ enum Command {
     /// Show workflows of Slurm jobs
     #[command(subcommand)]
     Workflow(workflow::WorkflowCommand),
+    /// Show logs of Darshan; `sim darshan` and `plan --darshan` simulate them
+    #[command(subcommand)]
+    Darshan(darshan::DarshanCommand),
     /// List, check, replay or discard logs of MPI-IO writes
     #[command(subcommand)]
     Log(mpiio_log::LogCommand),
@@ -113,6 +117,9 @@ enum SimCommand {
     /// IOR, by its own command line, at one or several node counts
     #[command(args_override_self = true)]
     Ior(ior::IorArgs),
+    /// The I/O of a Darshan log: its phases as tests of IOR, beside what the log measured
+    #[command(args_override_self = true)]
+    Darshan(darshan::DarshanArgs),
     /// Synthetic traffic on the network alone
     #[command(args_override_self = true)]
     Traffic(traffic::TrafficArgs),
@@ -161,6 +168,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(command) => match *command {
             SimCommand::Ior(args) => ior::run(args),
+            SimCommand::Darshan(args) => darshan::simulate(&args),
             SimCommand::Traffic(args) => traffic::run(args),
             SimCommand::Collective(args) => collective::run(args),
             SimCommand::Interference(args) => interference::run(args),
@@ -172,6 +180,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Store(command) => store::run(&command),
         Command::Workflow(command) => workflow::run(command),
         Command::Log(command) => mpiio_log::run(command),
+        Command::Darshan(command) => darshan::run(&command),
         Command::Check(args) => wlm::check(&args),
         Command::Job(_) | Command::Adhoc(_) | Command::Wlm(_) | Command::Measure(_) => {
             unreachable!("main runs the commands of jobs")

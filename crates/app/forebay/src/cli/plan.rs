@@ -1,5 +1,6 @@
 //! `forebay plan`.
 
+use super::darshan::{distribution, read_io};
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
 use super::options::{check_nodes, cores, counted_processes, placement, seed, setting};
@@ -17,12 +18,14 @@ use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
 use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
-    BatchOptions, Configuration, Job, MeasuredRates, OptionKind, Plan, PlanError, PoolDescription,
-    StageTime, System, UnreadableOption, checkpoint_arguments, parse_duration, plan,
+    BatchOptions, Configuration, Job, LoggedWork, MeasuredRates, OptionKind, Plan, PlanError,
+    PoolDescription, StageTime, System, UnreadableOption, Work, checkpoint_arguments,
+    parse_duration, plan,
 };
 use forebay_policy::pool::{NodeState, StorageNode};
 use forebay_units::Bytes;
 use forebay_units::human::{bytes, counted, percent, seconds};
+use forebay_workload::darshan::JobIo;
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
 use std::collections::BTreeSet;
@@ -33,6 +36,7 @@ use std::path::{Path, PathBuf};
         forebay plan job.sh --machine cori -- -a POSIX -F -w -t 1m -b 4g\n  \
         forebay plan --machine cori --nodes 64 --ppn 32 --checkpoint 8TiB --interval 1h\n  \
         forebay plan job.sh --machine shaheen2 --checkpoint 2TiB --interval 30min --json -\n  \
+        forebay plan job.sh --machine cori --darshan solve.darshan\n  \
         forebay plan job.sh --pool --rates rates.toml -- -a POSIX -F -w -t 1m -b 4g\n\n\
         Nodes, processes and time limit come from the script's #SBATCH lines, stages from its #DW\n\
         lines, unless options say otherwise. docs/plan.md describes the model.")]
@@ -60,6 +64,10 @@ pub(super) struct PlanArgs {
     /// own; instead of IOR options
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "ior")]
     checkpoint: Option<Bytes>,
+    /// The I/O is that of a Darshan log of an earlier run: its phases, and the files that it wrote; instead of
+    /// IOR options
+    #[arg(long, value_name = "LOG", conflicts_with_all = ["ior", "checkpoint"])]
+    darshan: Option<PathBuf>,
     /// Time of computation between two repetitions of the I/O, such as 30min
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     interval: Option<f64>,
@@ -69,7 +77,8 @@ pub(super) struct PlanArgs {
     /// Complete sets of the files that the buffer holds at a time [default: 2 checkpoints, else 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     keep: Option<u32>,
-    /// Data that are staged in [default: those of the script's stage_in lines, as far as they are here]
+    /// Data that are staged in [default: those of the script's stage_in lines, as far as they are here; with a
+    /// log and without such lines the files that the program only read]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     stage_in: Option<Bytes>,
     /// Data that are staged out [default: one set of the files]; the buffer has to hold them
@@ -167,8 +176,8 @@ fn tree_bytes(path: &Path) -> Result<(u64, u64), String> {
 }
 
 impl PlanArgs {
-    /// The job; `None` after `-h` among IOR's options, which prints IOR's help.
-    fn job(&self) -> Result<Option<Job>, Failure> {
+    /// The job, and the Darshan log if there is one; `None` after `-h` among IOR's options, which prints IOR's help.
+    fn job(&self) -> Result<Option<(Job, Option<JobIo>)>, Failure> {
         let script = match &self.script {
             Some(path) => {
                 let script = Script::read(path)?;
@@ -177,7 +186,55 @@ impl PlanArgs {
             }
             None => Script::default(),
         };
+        let log = self.darshan.as_deref().map(read_io).transpose()?.map(|(io, _program)| io);
+        let (nodes, ppn) = self.nodes_and_processes(&script, log.as_ref())?;
+        let work = match &log {
+            Some(io) => Work::Log(LoggedWork::of(io, (nodes, ppn)).map_err(invalid)?),
+            None => match self.test(u64::from(nodes) * u64::from(ppn))? {
+                Some(test) => Work::Test(Box::new(test)),
+                None => return Ok(None),
+            },
+        };
+        let sets = if self.checkpoint.is_some() { 2 } else { 1 };
+        let has_stages = script.directives.stages(Direction::Out).next().is_some();
+        let has_inputs = script.directives.stages(Direction::In).next().is_some();
+        let (stage_in, stage_in_files) = match (self.stage_in, &log) {
+            (Some(bytes), _) => (bytes, None),
+            (None, Some(io)) if !has_inputs => {
+                (Bytes(io.only_read.bytes), Some(io.only_read.files))
+            }
+            (None, _) => {
+                let (bytes, files) = script.staged_in();
+                (bytes, Some(files))
+            }
+        };
+        let is_staged_out = has_stages || self.script.is_none();
+        let job = Job {
+            nodes,
+            ppn,
+            work,
+            interval: self.interval,
+            run_time: self.run_time.or(script.batch.time),
+            sets: self.keep.unwrap_or(sets),
+            stage_in,
+            stage_in_files,
+            stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
+            access_modes: script.access_modes(),
+        };
+        Ok(Some((job, log)))
+    }
+
+    /// Nodes and processes per node: of the options, else the script's, else those of the log.
+    fn nodes_and_processes(
+        &self,
+        script: &Script,
+        log: Option<&JobIo>,
+    ) -> Result<(u32, u32), Failure> {
         let nodes = self.nodes.or(script.batch.nodes);
+        if let Some(io) = log {
+            let ppn = self.ppn.or_else(|| script.batch.per_node(nodes?));
+            return distribution(io, nodes, ppn);
+        }
         if let (None, None, Some(tasks)) = (nodes, script.batch.tasks_per_node, script.batch.tasks)
             && tasks > 1
         {
@@ -192,30 +249,7 @@ impl PlanArgs {
             ));
         }
         let nodes = nodes.unwrap_or(1);
-        let ppn = self.ppn.or_else(|| script.batch.per_node(nodes)).unwrap_or(1);
-        let Some(test) = self.test(u64::from(nodes) * u64::from(ppn))? else { return Ok(None) };
-        let sets = if self.checkpoint.is_some() { 2 } else { 1 };
-        let has_stages = script.directives.stages(Direction::Out).next().is_some();
-        let (stage_in, stage_in_files) = match self.stage_in {
-            Some(bytes) => (bytes, None),
-            None => {
-                let (bytes, files) = script.staged_in();
-                (bytes, Some(files))
-            }
-        };
-        let is_staged_out = has_stages || self.script.is_none();
-        Ok(Some(Job {
-            nodes,
-            ppn,
-            test,
-            interval: self.interval,
-            run_time: self.run_time.or(script.batch.time),
-            sets: self.keep.unwrap_or(sets),
-            stage_in,
-            stage_in_files,
-            stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
-            access_modes: script.access_modes(),
-        }))
+        Ok((nodes, self.ppn.or_else(|| script.batch.per_node(nodes)).unwrap_or(1)))
     }
 
     /// Fails for a value of the script's batch options that cannot be read and that no option replaces.
@@ -245,7 +279,7 @@ impl PlanArgs {
             None if self.ior.is_empty() => {
                 return Err(Failure::Input(
                     "the job's I/O is missing: write IOR's options after `--`, as \
-                     `-- -a POSIX -F -w -t 1m -b 4g`, or give --checkpoint SIZE"
+                     `-- -a POSIX -F -w -t 1m -b 4g`, or give --checkpoint SIZE or --darshan LOG"
                         .into(),
                 ));
             }
@@ -272,8 +306,8 @@ impl PlanArgs {
         let description = describe_pool(&selected_file(pool.clone()), read_rates(rates)?)?;
         let system = System::of_pool(&description, job.nodes, job.ppn).map_err(invalid)?;
         // A pool's nodes take writes into memory; the data are safe after a sync.
-        let test = Ior { fsync: job.test.fsync || job.test.write, ..job.test };
-        Ok((system, Job { test, ..job }))
+        let work = job.work.with_tests(|test| Ior { fsync: test.fsync || test.write, ..test });
+        Ok((system, Job { work, ..job }))
     }
 
     fn options(&self) -> SimOptions {
@@ -336,7 +370,7 @@ fn invalid(error: PlanError) -> Failure {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let Some(job) = args.job()? else { return Ok(()) };
+    let Some((job, log)) = args.job()? else { return Ok(()) };
     if let Some(path) = args.json.as_deref().filter(|path| path.as_os_str() != "-") {
         check_output_file("--json", path)?;
     }
@@ -344,7 +378,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut found = plan(&system, &job, &args.options()).map_err(invalid)?;
     // A pool has its own measured rates.
     if args.pool.is_none() {
-        add_published(&mut found, &job.test)?;
+        add_published(&mut found, &job.work)?;
+    }
+    if let Some(io) = log {
+        found.measured_seconds = Some(io.measured.seconds);
+        found.warnings = io.warnings;
     }
     if let Some(path) = &args.json {
         let text = to_json(&found)?;
@@ -358,7 +396,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
 
 /// Adds the published rows of the kinds of all simulated phases. A peak rate of the parallel file system is not
 /// simulated, and has no number of targets.
-fn add_published(plan: &mut Plan, test: &Ior) -> Result<(), Failure> {
+fn add_published(plan: &mut Plan, work: &Work) -> Result<(), Failure> {
     let Plan { configurations, transfers, published, .. } = plan;
     for one in configurations.iter().chain(transfers.iter()) {
         let file_system = match (one.capacity.is_some(), one.stripe_count) {
@@ -366,9 +404,16 @@ fn add_published(plan: &mut Plan, test: &Ior) -> Result<(), Failure> {
             (false, None) => continue,
             (false, stripe_count) => FileSystem::Parallel { stripe_count, stripe: None },
         };
-        for kind in kinds::published_like(test, Bytes(one.transfer), &file_system)? {
-            if !published.contains(&kind) {
-                published.push(kind);
+        for test in work.each_test() {
+            // The tests of a log have sizes of their own.
+            let transfer = match work {
+                Work::Test(_) => Bytes(one.transfer),
+                Work::Log(_) => test.transfer,
+            };
+            for kind in kinds::published_like(test, transfer, &file_system)? {
+                if !published.contains(&kind) {
+                    published.push(kind);
+                }
             }
         }
     }
@@ -397,8 +442,12 @@ fn text(plan: &Plan) -> String {
         (None, _) => out.push_str("nothing"),
     }
     out.push_str(&format!("\n{}\n", sentence(&advice.reason)));
+    if let Some(measured) = plan.measured_seconds {
+        let time = seconds(measured);
+        out.push_str(&format!("The log measured {time} in the slowest processes' calls.\n"));
+    }
     let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
-    for warning in all.collect::<BTreeSet<_>>() {
+    for warning in plan.warnings.iter().chain(all.collect::<BTreeSet<_>>()) {
         out.push_str(&format!("warning: {warning}\n"));
     }
     for kind in &plan.published {

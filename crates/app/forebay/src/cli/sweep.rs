@@ -320,6 +320,7 @@ impl SimCommand {
     pub(super) fn swept(&self) -> &dyn Swept {
         match self {
             SimCommand::Ior(args) => args,
+            SimCommand::Darshan(args) => args,
             SimCommand::Traffic(args) => args,
             SimCommand::Collective(args) => args,
             SimCommand::Interference(args) => args,

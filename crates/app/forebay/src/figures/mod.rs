@@ -1,6 +1,7 @@
 //! The figures of each kind of run, made from result documents.
 
 pub mod collective;
+pub mod darshan;
 pub mod ior;
 pub mod observed;
 pub mod phase;

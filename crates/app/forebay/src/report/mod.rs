@@ -1,12 +1,14 @@
 //! Reports: one self-contained HTML file for each run, in a light and a dark theme.
 
 mod collective;
+mod darshan;
 mod interference;
 mod ior;
 mod parts;
 mod traffic;
 
 pub use collective::collective;
+pub use darshan::darshan;
 pub use interference::interference;
 pub use ior::ior;
 pub use traffic::traffic;

@@ -336,6 +336,74 @@ pub fn collective() -> CollectiveRun {
     }
 }
 
+pub fn darshan() -> DarshanRun {
+    let part = DarshanPart {
+        ior: ["-a", "POSIX", "-w", "-F", "-t", "1048576", "-b", "8388608"]
+            .map(String::from)
+            .to_vec(),
+        nodes: 4,
+        processes: 128,
+        bytes: 1 << 30,
+        operations: 1024,
+        simulated_bytes: 1 << 30,
+        seconds: 0.6,
+        slowest_rank_seconds: 0.5,
+        limit: "ssd".into(),
+        because: "busy".into(),
+        fidelity: "flow".into(),
+    };
+    let phase = DarshanPhase {
+        access: "write".into(),
+        files: "file per process".into(),
+        begin_seconds: 10.0,
+        end_seconds: 12.0,
+        processes: 128,
+        file_count: 128,
+        bytes: (1 << 30) + 100,
+        operations: 1025,
+        left_out_bytes: 100,
+        measured_seconds: 1.5,
+        seconds: 0.6,
+        slowest_rank_seconds: 0.5,
+        limit: "ssd".into(),
+        parts: vec![part],
+    };
+    DarshanRun {
+        schema: SCHEMA,
+        kind: "sim darshan".into(),
+        version: "0.0.0".into(),
+        machine: "trinity".into(),
+        log: "solve.darshan".into(),
+        program: "./solve <input>".into(),
+        nodes: 4,
+        ppn: 32,
+        processes: 128,
+        run_seconds: 60.0,
+        has_traces: true,
+        file_system: "burst-buffer".into(),
+        burst_buffers: 16,
+        seed: 1,
+        routing: "ugal-l".into(),
+        placement: "contiguous".into(),
+        bytes: (1 << 30) + 100,
+        measured_seconds: 1.5,
+        measured_gbps: Some(0.71),
+        seconds: 0.6,
+        slowest_rank_seconds: 0.5,
+        slowest_rank_gbps: Some(2.1),
+        write_seconds: Some(0.5),
+        read_seconds: None,
+        predicted_run_seconds: Some(59.0),
+        limit: "ssd".into(),
+        phases: vec![phase],
+        warnings: vec!["the log is incomplete".into()],
+        left_out: vec!["packets".into()],
+        published: Vec::new(),
+        run: run_cost(),
+        replication: Some(replication("seconds", "s", 0.6)),
+    }
+}
+
 pub fn interference() -> InterferenceRun {
     InterferenceRun {
         schema: SCHEMA,

@@ -5,6 +5,7 @@
 
 mod collective;
 mod common;
+mod darshan;
 mod interference;
 mod ior;
 mod jobs;
@@ -13,6 +14,7 @@ mod traffic;
 
 pub use collective::{CollectiveRun, CollectiveTimes};
 pub use common::{ClassUse, Limit, LinkUse, ResourceUse, RunCost, Series, Spread};
+pub use darshan::{DarshanPart, DarshanPhase, DarshanRun};
 pub use interference::InterferenceRun;
 pub use ior::{IorPoint, IorStudy, LoggedWrites, NodeRates, Phase};
 pub use jobs::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};

@@ -1,6 +1,7 @@
 //! Studies: from a machine and a workload to a result document.
 
 mod collective;
+mod darshan;
 mod error;
 mod fabric;
 mod forecast;
@@ -21,6 +22,7 @@ pub use crate::storage::FileSystem;
 pub use collective::{
     Background, CollectiveStudy, check_collective_fits, fidelity_of_collective, simulate_collective,
 };
+pub use darshan::{check_log_fits, simulate_log};
 pub use error::StudyError;
 pub use forecast::{Forecast, forecast_interference, forecast_ior, forecast_traffic};
 pub use interference::{InterferenceStudy, fidelity_of_interference, simulate_interference};
