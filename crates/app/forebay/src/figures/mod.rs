@@ -2,6 +2,7 @@
 
 pub mod collective;
 pub mod ior;
+pub mod jobs;
 pub mod observed;
 pub mod phase;
 pub mod sweep;

@@ -3,12 +3,14 @@
 mod collective;
 mod interference;
 mod ior;
+mod jobs;
 mod parts;
 mod traffic;
 
 pub use collective::collective;
 pub use interference::interference;
 pub use ior::ior;
+pub(crate) use jobs::jobs;
 pub use traffic::traffic;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
