@@ -202,3 +202,14 @@ fn reservations_follow_the_real_ends() {
         assert_eq!(starts(&cluster(4, 0), &jobs, policy), [0.0, 30.0, 40.0], "{name}");
     }
 }
+
+/// A job whose nodes are free from the start waits for its stage-in alone.
+#[test]
+fn stage_in_delays_a_job_whose_nodes_are_free() {
+    let jobs = [staged(job(1, 5, 4, 10, 10), 10, 0)];
+    for (name, policy) in Policy::NAMES {
+        let history = run(&staging_cluster(), &jobs, policy);
+        let [waiting, delay] = [history.jobs[0].waiting(), history.jobs[0].stage_delay];
+        assert_eq!((waiting, delay), (Millis::from_seconds(10), waiting), "{name}");
+    }
+}

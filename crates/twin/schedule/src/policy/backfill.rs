@@ -1,6 +1,6 @@
 //! First come, first served, and EASY backfilling (Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995).
 
-use super::{Decision, Draft, Situation, Waiting};
+use super::{Draft, Situation, Waiting};
 
 /// A kind of backfilling.
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +24,14 @@ impl Kind {
         Kind { backfills: true, reserves_buffer: true, shortest_first: true };
 }
 
-pub(super) fn decide(mut draft: Draft, situation: &Situation<'_>, kind: Kind) -> Decision {
+pub(super) fn decide(draft: &mut Draft, situation: &Situation<'_>, kind: Kind) {
     let mut queue = situation.queue;
     // A committed job that waits for nodes has the reservation.
     if !draft.has_waiting_commitment {
         while let [first, rest @ ..] = queue {
             queue = rest;
             if !draft.begin_if_possible(first) {
-                reserve(&mut draft, first, kind);
+                reserve(draft, first, kind);
                 break;
             }
         }
@@ -49,7 +49,6 @@ pub(super) fn decide(mut draft: Draft, situation: &Situation<'_>, kind: Kind) ->
             }
         }
     }
-    draft.decision
 }
 
 /// Reserves the resources of the first job that waits, or begins its stage-in.

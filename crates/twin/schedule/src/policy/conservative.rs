@@ -1,9 +1,9 @@
 //! Conservative backfilling: every job has a reservation, which is only made earlier.
 
-use super::{Decision, Delay, Draft, Situation, Waiting};
+use super::{Delay, Draft, Situation, Waiting};
 use crate::time::Millis;
 
-pub(super) fn decide(mut draft: Draft, situation: &Situation<'_>) -> Decision {
+pub(super) fn decide(draft: &mut Draft, situation: &Situation<'_>) {
     let now = situation.now;
     let mut planned: Vec<(Millis, &Waiting)> = Vec::with_capacity(situation.queue.len());
     let reserved = |waiting: &Waiting| waiting.reserved.unwrap_or(Millis::NEVER);
@@ -30,8 +30,7 @@ pub(super) fn decide(mut draft: Draft, situation: &Situation<'_>) -> Decision {
         }
     }
     planned.sort_by_key(|(start, waiting)| (*start, waiting.arrival, waiting.job));
-    begin_planned(&mut draft, &planned);
-    draft.decision
+    begin_planned(draft, &planned);
 }
 
 /// Begins the jobs of a plan whose time has come, and the stage-in of the first of the others.
@@ -40,7 +39,7 @@ pub(super) fn begin_planned(draft: &mut Draft, planned: &[(Millis, &Waiting)]) {
     let mut may_begin_early = !draft.has_waiting_commitment;
     for (start, waiting) in planned {
         if *start == draft.now.plus(waiting.need.lead) {
-            draft.decision.begin.push(waiting.job);
+            draft.begin(waiting, *start);
             continue;
         }
         note_delay(draft, waiting, *start);

@@ -145,6 +145,8 @@ struct Draft {
     decision: Decision,
     /// Whether a committed job waits for nodes beyond its stage-in.
     has_waiting_commitment: bool,
+    /// Jobs in stage-in, with their needs and planned starts.
+    staging: Vec<(usize, Need, Millis)>,
 }
 
 impl Draft {
@@ -155,19 +157,19 @@ impl Draft {
         let mut profile = Profile::new(now, situation.total, &held);
         let mut decision = Decision::default();
         let mut has_waiting_commitment = false;
+        let mut staging = Vec::new();
         // Their granules are held, whenever they start: first all of them, then the starts.
         let held: u64 = situation.committed.iter().map(|job| job.need.granules).sum();
         profile.take_granules((now, Millis::NEVER), held);
         for Waiting { job, need, .. } in situation.committed {
             let ready = now.plus(need.lead);
             let nodes = need.nodes_only();
-            if need.lead > Millis::ZERO && profile.fits(now, &Need { lead: Millis::ZERO, ..nodes })
-            {
-                decision.delayed.push((*job, Delay::StageIn));
-            }
             let start = profile.earliest(ready, &nodes);
             profile.take(start, &nodes);
             profile.release_granules(start.plus(need.limit).plus(need.tail), need.granules);
+            if need.lead > Millis::ZERO {
+                staging.push((*job, *need, start));
+            }
             if start == now {
                 decision.start.push(*job);
             } else if start > ready {
@@ -175,7 +177,28 @@ impl Draft {
                 decision.reservations.push((*job, start));
             }
         }
-        Draft { now, profile, decision, has_waiting_commitment }
+        Draft { now, profile, decision, has_waiting_commitment, staging }
+    }
+
+    /// Begins a job, whose nodes the profile has from `start` on.
+    fn begin(&mut self, waiting: &Waiting, start: Millis) {
+        self.decision.begin.push(waiting.job);
+        if waiting.need.lead > Millis::ZERO {
+            self.staging.push((waiting.job, waiting.need, start));
+        }
+    }
+
+    /// Notes the jobs in stage-in whose nodes nobody uses meanwhile, and returns the decision.
+    fn finish(mut self) -> Decision {
+        for (job, need, start) in self.staging {
+            let nodes = Need { lead: Millis::ZERO, ..need.nodes_only() };
+            self.profile.give_back(start, &nodes);
+            if self.profile.fits(self.now, &nodes) {
+                self.decision.delayed.push((job, Delay::StageIn));
+            }
+            self.profile.take(start, &nodes);
+        }
+        self.decision
     }
 
     /// Begins a job if it can start as soon as its stage-in is done.
@@ -189,7 +212,7 @@ impl Draft {
         let start = self.now.plus(need.lead);
         if need.granules <= free.granules && self.profile.fits(start, need) {
             self.profile.take(start, need);
-            self.decision.begin.push(*job);
+            self.begin(waiting, start);
             return true;
         }
         if need.granules > 0 && self.profile.fits(start, &need.nodes_only()) {
@@ -201,7 +224,7 @@ impl Draft {
     /// Begins the stage-in of a job that will start later, if its burst buffer is free until then and for its
     /// reservation. `is_taken`: the profile has its reservation.
     fn begin_early(&mut self, waiting: &Waiting, start: Millis, is_taken: bool) -> bool {
-        let Waiting { job, need, .. } = waiting;
+        let need = &waiting.need;
         if need.lead == Millis::ZERO {
             return false;
         }
@@ -213,20 +236,21 @@ impl Draft {
             return false;
         }
         self.profile.take_granules((self.now, until), need.granules);
-        self.decision.begin.push(*job);
+        self.begin(waiting, start);
         true
     }
 }
 
 /// What begins now.
 pub fn decide(policy: Policy, options: &PlanOptions, situation: &Situation<'_>) -> Decision {
-    let draft = Draft::new(situation);
+    let mut draft = Draft::new(situation);
     match policy {
-        Policy::Fcfs => backfill::decide(draft, situation, backfill::Kind::FCFS),
-        Policy::Easy => backfill::decide(draft, situation, backfill::Kind::EASY),
-        Policy::EasyBb => backfill::decide(draft, situation, backfill::Kind::EASY_BB),
-        Policy::Sjf => backfill::decide(draft, situation, backfill::Kind::SJF),
-        Policy::Conservative => conservative::decide(draft, situation),
-        Policy::Plan => plan::decide(draft, situation, options),
+        Policy::Fcfs => backfill::decide(&mut draft, situation, backfill::Kind::FCFS),
+        Policy::Easy => backfill::decide(&mut draft, situation, backfill::Kind::EASY),
+        Policy::EasyBb => backfill::decide(&mut draft, situation, backfill::Kind::EASY_BB),
+        Policy::Sjf => backfill::decide(&mut draft, situation, backfill::Kind::SJF),
+        Policy::Conservative => conservative::decide(&mut draft, situation),
+        Policy::Plan => plan::decide(&mut draft, situation, options),
     }
+    draft.finish()
 }

@@ -3,7 +3,7 @@
 //! buffers", Euro-Par 2021; initial orders and neighbourhood are chosen here.
 
 use super::conservative::begin_planned;
-use super::{Decision, Draft, PlanOptions, Situation, Waiting};
+use super::{Draft, PlanOptions, Situation, Waiting};
 use crate::profile::Profile;
 use crate::time::Millis;
 use forebay_random::{RandomSequence, stream_label, unit_interval};
@@ -16,11 +16,7 @@ const COOLING: f64 = 0.9;
 /// Orders that are tried at each temperature.
 const TRIES: u32 = 6;
 
-pub(super) fn decide(
-    mut draft: Draft,
-    situation: &Situation<'_>,
-    options: &PlanOptions,
-) -> Decision {
+pub(super) fn decide(draft: &mut Draft, situation: &Situation<'_>, options: &PlanOptions) {
     let (planned, rest) = situation.queue.split_at(situation.queue.len().min(options.depth));
     // Only what begins now is decided now.
     let free = draft.profile.now();
@@ -29,7 +25,7 @@ pub(super) fn decide(
             || (waiting.need.nodes <= free.nodes && waiting.need.granules <= free.granules)
     };
     let begins_something = situation.queue.iter().any(can_begin);
-    let search = Search { draft: &draft, jobs: planned, exponent: options.exponent };
+    let search = Search { draft, jobs: planned, exponent: options.exponent };
     let order = match begins_something {
         true => search.best_order(options.seed),
         false => (0..planned.len()).collect(),
@@ -39,11 +35,10 @@ pub(super) fn decide(
         order.iter().zip(starts).map(|(&index, start)| (start, &planned[index])).collect();
     plan.sort_by_key(|(start, waiting)| (*start, waiting.arrival, waiting.job));
     draft.profile = profile;
-    begin_planned(&mut draft, &plan);
+    begin_planned(draft, &plan);
     for waiting in rest {
         draft.begin_if_possible(waiting);
     }
-    draft.decision
 }
 
 /// A search for an order with a small sum of waiting times.
