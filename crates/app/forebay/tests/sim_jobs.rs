@@ -147,9 +147,9 @@ fn machine_files_give_nodes_pool_and_rates() {
     let wait = result["mean_wait_seconds"].as_f64().unwrap();
     assert!(wait > 0.0 && wait < 5.0, "{result}");
     assert_eq!(result["mean_wait_seconds"], result["mean_stage_delay_seconds"]);
-    let few = dir.json(&format!("{line} --machine cori-phase1 --nodes 8 --capacity 10TB"));
+    let few = dir.json(&format!("{line} --machine cori-phase1 --nodes 8 --capacity 100TB"));
     let point = &few["points"][0];
-    assert!(point["capacity_bytes"].as_u64().unwrap() <= 10_000_000_000_000, "{point}");
+    assert!(point["capacity_bytes"].as_u64().unwrap() <= 100_000_000_000_000, "{point}");
     assert_eq!(point["granularity_bytes"], run["points"][0]["granularity_bytes"]);
 }
 

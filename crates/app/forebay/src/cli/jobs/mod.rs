@@ -38,7 +38,8 @@ use traces::{Simulated, TraceFile};
         forebay sim jobs KTH-SP2.swf.gz --nodes 100 --policy fcfs,easy,conservative\n  \
         forebay sim jobs trace.swf --machine cori --processors-per-node 32 \\\n      \
             --bb-per-node lognormal:median=2GiB,sigma=1.5 --stage-in 0.5 --stage-out 1\n  \
-        forebay sim jobs examples/jobs.json --nodes 8 --storage-nodes 2 --sweep capacity=20GB..80GB\n\n\
+        forebay sim jobs examples/jobs.json --nodes 8 --storage-nodes 2 --granularity 1GB \\\n      \
+            --policy easy,easy-bb --sweep capacity=40GB..160GB\n\n\
         docs/jobs.md describes the model and the policies.")]
 pub(super) struct JobsArgs {
     /// Traces: Standard Workload Format, or JSON of Batsim (.json); each also compressed (.gz). Each is
