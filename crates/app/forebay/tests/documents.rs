@@ -12,7 +12,7 @@ use std::path::Path;
 const DOCUMENTATION: &str = include_str!("../../../../docs/results.md");
 const BUFFER: &str = include_str!("../../../buffer/README.md");
 
-fn fields(value: &Value, found: &mut BTreeSet<String>) {
+pub(crate) fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {

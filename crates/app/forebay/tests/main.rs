@@ -45,6 +45,7 @@ mod shared_decisions;
 mod sim_collective;
 mod sim_interference;
 mod sim_ior;
+mod sim_jobs;
 mod sim_traffic;
 mod simulated;
 mod slurm_accounting;

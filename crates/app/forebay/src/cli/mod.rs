@@ -9,6 +9,7 @@ mod forecast;
 mod interference;
 mod ior;
 mod job;
+pub(crate) mod jobs;
 mod logged;
 mod machine;
 mod measure;
@@ -75,7 +76,8 @@ enum Command {
     /// Look at the machines that can be simulated, and check machine files
     #[command(subcommand)]
     Machine(machine::MachineCommand),
-    /// Simulate: IOR, Darshan logs, traffic, collective operations, or two of them on one machine
+    /// Simulate: IOR, Darshan logs, traffic, collective operations, or two of them on one machine; a queue
+    /// of jobs
     #[command(subcommand)]
     Sim(Box<SimCommand>),
     /// Predict a job's I/O on burst buffers of several sizes, and recommend a #DW line
@@ -129,6 +131,9 @@ enum SimCommand {
     /// IOR and traffic on one machine, each also alone
     #[command(args_override_self = true)]
     Interference(interference::InterferenceArgs),
+    /// A queue of jobs from a trace, on nodes and a shared burst buffer, under several scheduling policies
+    #[command(args_override_self = true)]
+    Jobs(jobs::JobsArgs),
 }
 
 /// Runs the command and returns its exit code.
@@ -172,6 +177,7 @@ fn run(command: Command) -> Result<(), Failure> {
             SimCommand::Traffic(args) => traffic::run(args),
             SimCommand::Collective(args) => collective::run(args),
             SimCommand::Interference(args) => interference::run(args),
+            SimCommand::Jobs(args) => jobs::run(args),
         },
         Command::Plan(args) => plan::run(&args),
         Command::Study(args) => study::run(&args),

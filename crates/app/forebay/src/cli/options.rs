@@ -209,7 +209,7 @@ pub(super) fn machine_text(machine: &Machine) -> String {
 }
 
 /// The files that a machine was read from; the machine file is named `machine.toml`.
-fn machine_files(machine: &Machine) -> Vec<(String, String)> {
+pub(super) fn machine_files(machine: &Machine) -> Vec<(String, String)> {
     let name = |number: usize, file: &SourceFile| match number {
         0 => "machine.toml".to_string(),
         _ => file.name.clone(),

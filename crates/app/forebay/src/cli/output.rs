@@ -88,6 +88,11 @@ impl Output {
         self.json.as_deref().is_some_and(|p| p.as_os_str() == "-")
     }
 
+    /// Whether there is a run directory.
+    pub(super) fn has_directory(&self) -> bool {
+        self.directory.is_some()
+    }
+
     /// Prints a line and records it for `table.txt`.
     pub(super) fn print_and_record(&mut self, line: &str) -> Result<(), Failure> {
         self.recorded_lines.push_str(line);
@@ -128,15 +133,7 @@ impl Output {
         if self.directory.is_none() {
             return Ok(());
         }
-        let inputs = files.inputs;
-        let settings: serde_json::Map<String, serde_json::Value> =
-            inputs.settings.iter().map(|(n, v)| (n.to_string(), v.clone().into())).collect();
-        let given = serde_json::json!({ "command": inputs.command, "settings": settings });
-        self.write(folder, "inputs.json", to_json(&given)?)?;
-        self.write(folder, "machine.txt", &inputs.machine_text)?;
-        for (name, text) in &inputs.machine_files {
-            self.write(folder, name, text)?;
-        }
+        self.write_inputs(folder, files.inputs)?;
         self.write(folder, "summary.json", to_json(document)?)?;
         self.write(folder, "table.txt", files.table)?;
         self.write(folder, "series.csv", csv_files::series(&files.parts)?)?;
@@ -147,6 +144,21 @@ impl Output {
             self.write(folder, "links.csv", csv_files::links(&files.parts)?)?;
         }
         self.write(folder, "report.html", &files.report)
+    }
+
+    /// Adds everything the run was given to the run directory.
+    pub(super) fn write_inputs(&self, folder: &str, inputs: &Inputs) -> Result<(), Failure> {
+        let settings: serde_json::Map<String, serde_json::Value> =
+            inputs.settings.iter().map(|(n, v)| (n.to_string(), v.clone().into())).collect();
+        let given = serde_json::json!({ "command": inputs.command, "settings": settings });
+        self.write(folder, "inputs.json", to_json(&given)?)?;
+        if !inputs.machine_text.is_empty() {
+            self.write(folder, "machine.txt", &inputs.machine_text)?;
+        }
+        for (name, text) in &inputs.machine_files {
+            self.write(folder, name, text)?;
+        }
+        Ok(())
     }
 
     /// Writes the JSON file, renames the run directory, and prints the paths.

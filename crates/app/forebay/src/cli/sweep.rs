@@ -42,7 +42,7 @@ fn check_keys(sweeps: &[Sweep], set: &[Setting]) -> Result<(), Failure> {
 }
 
 /// All combinations; the last key varies fastest.
-fn combinations(sweeps: &[Sweep]) -> Result<Vec<Settings>, Failure> {
+pub(super) fn combinations(sweeps: &[Sweep]) -> Result<Vec<Settings>, Failure> {
     let count = sweeps.iter().try_fold(1_usize, |n, s| n.checked_mul(s.values.len()));
     if count.is_none_or(|count| count > MAX_POINTS) {
         return Err(Failure::Input(format!("--sweep: more than {MAX_POINTS} combinations")));
@@ -324,6 +324,7 @@ impl SimCommand {
             SimCommand::Traffic(args) => args,
             SimCommand::Collective(args) => args,
             SimCommand::Interference(args) => args,
+            SimCommand::Jobs(_) => unreachable!("sim jobs simulates its combinations itself"),
         }
     }
 }

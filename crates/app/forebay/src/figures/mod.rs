@@ -3,6 +3,7 @@
 pub mod collective;
 pub mod darshan;
 pub mod ior;
+pub mod jobs;
 pub mod observed;
 pub mod phase;
 pub mod sweep;

@@ -4,6 +4,7 @@ mod collective;
 mod darshan;
 mod interference;
 mod ior;
+mod jobs;
 mod parts;
 mod traffic;
 
@@ -11,6 +12,7 @@ pub use collective::collective;
 pub use darshan::darshan;
 pub use interference::interference;
 pub use ior::ior;
+pub(crate) use jobs::jobs;
 pub use traffic::traffic;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
