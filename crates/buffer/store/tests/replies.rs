@@ -746,17 +746,20 @@ fn rename_during_a_sync_waits_for_another_one() {
 }
 
 /// A restarted node that has no space for the request, the sequence number of which is 9, while it keeps a
-/// removed file. The client that had it open has returned. `absent`: another one has not.
-fn full_after_restart(absent: bool) -> (Node<MemoryObjects>, Request) {
+/// removed file. The client that had it open has returned. `absent`: another one has not, of this instance (7)
+/// or of another one.
+fn full_after_restart(absent: Option<InstanceId>) -> (Node<MemoryObjects>, Request) {
     let objects = MemoryObjects::default();
     let mut node = start_with(objects.clone(), false);
     call(&mut node, CONN, 1, hello(None));
     let spec = InstanceSpec { capacity: 200 << 10, ..spec(Placement::single_node()) };
+    let other = InstanceSpec { id: InstanceId(8), ..spec.clone() };
     call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec)));
-    if absent {
+    call(&mut node, CONN, 3, Request::Admin(AdminRequest::CreateInstance(other)));
+    if absent.is_some() {
         let conn = ConnId(3);
         node.step(Now::default(), Input::Connected(conn, root(false)), &mut Vec::new());
-        call(&mut node, conn, 1, hello(Some(InstanceId(7))));
+        call(&mut node, conn, 1, hello(absent));
     }
     let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
     let [Reply::Attached { token, .. }] = welcome[..] else {
@@ -806,15 +809,35 @@ fn replies_at(node: &mut Node<MemoryObjects>, now: Now) -> Vec<Reply> {
 
 #[test]
 fn request_waits_for_the_space_of_a_removed_file_until_that_is_dropped() {
-    let (mut node, request) = full_after_restart(false);
+    let (mut node, request) = full_after_restart(None);
     assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
     let replies = replies_at(&mut node, Now::default());
     assert!(matches!(replies[..], [Reply::Attr(_)]), "{replies:?}");
 }
 
 #[test]
+fn request_does_not_wait_for_absent_clients_of_other_instances() {
+    let (mut node, request) = full_after_restart(Some(InstanceId(8)));
+    assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
+    let after = replies_at(&mut node, Now::default());
+    assert!(matches!(after[..], [Reply::Attr(_)]), "{after:?}");
+    // A file that is removed now does not keep its space.
+    let unlink =
+        Request::Name(NameRequest::Unlink { parent: Ino::ROOT, name: b"another".to_vec() });
+    call(&mut node, OTHER, 10, unlink);
+    let put = NameRequest::PutFile {
+        parent: Ino::ROOT,
+        name: b"newer".to_vec(),
+        set: Box::new(SetAttr::default()),
+        data: vec![1; 64 << 10],
+    };
+    let after = replies(&call(&mut node, OTHER, 11, Request::Name(put)));
+    assert!(matches!(after[..], [Reply::Attr(_)]), "{after:?}");
+}
+
+#[test]
 fn request_waits_for_the_space_of_a_removed_file_until_the_leases_of_absent_clients_expire() {
-    let (mut node, request) = full_after_restart(true);
+    let (mut node, request) = full_after_restart(Some(InstanceId(7)));
     assert_eq!(replies(&call(&mut node, OTHER, 9, request)), []);
     assert_eq!(replies_at(&mut node, at_second(59)), []);
     let replies = replies_at(&mut node, at_second(61));
@@ -823,7 +846,7 @@ fn request_waits_for_the_space_of_a_removed_file_until_the_leases_of_absent_clie
 
 #[test]
 fn request_that_must_not_take_long_waits_for_a_short_time_for_space_of_absent_clients() {
-    let (mut node, _) = full_after_restart(true);
+    let (mut node, _) = full_after_restart(Some(InstanceId(7)));
     let request = Request::Inode(InodeRequest::SetXattr {
         ino: Ino::ROOT,
         name: b"user.large".to_vec(),

@@ -18,7 +18,7 @@ use crate::objects::Objects;
 use crate::state::{Event, Record, SlotResult, SlotUpdate};
 use forebay_protocol::peer::Incarnation;
 use forebay_protocol::random::keyed_block;
-use forebay_protocol::{Call, Credentials, Errno, Reply, SessionId, Timestamp};
+use forebay_protocol::{Call, Credentials, Errno, InstanceId, Reply, SessionId, Timestamp};
 
 /// The outcome of a request that did not fail.
 #[derive(Debug)]
@@ -171,10 +171,10 @@ impl<O: Objects> Context<O> {
         self.attempts.unwrap_or(first)
     }
 
-    /// Whether clients from before this start have had the time of a lease to open their handles
-    /// again.
-    pub fn handles_are_restored(&self) -> bool {
+    /// Whether clients of an instance from before this start have opened their handles again, or have had
+    /// the time of a lease to do so.
+    pub fn handles_are_restored(&self, instance: InstanceId) -> bool {
         let restored_ns = self.started_ns.saturating_add(self.limits.lease_ns);
-        !self.sessions.any_returning() || self.now.steady_ns >= restored_ns
+        !self.sessions.any_returning_to(instance) || self.now.steady_ns >= restored_ns
     }
 }

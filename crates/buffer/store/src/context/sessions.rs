@@ -301,12 +301,7 @@ impl Sessions {
         self.returning.remove(&id);
     }
 
-    /// Whether sessions from before this start may still open their handles again.
-    pub fn any_returning(&self) -> bool {
-        !self.returning.is_empty()
-    }
-
-    /// The same for the sessions of one instance.
+    /// Whether sessions of an instance from before this start may still open their handles again.
     pub fn any_returning_to(&self, instance: InstanceId) -> bool {
         self.returning.iter().any(|id| {
             let session = self.sessions.get(id);

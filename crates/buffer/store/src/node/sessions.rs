@@ -190,10 +190,14 @@ impl<O: Objects + Clone> Node<O> {
         for id in self.context.sessions.expired(deadline_ns) {
             self.session_expired(id);
         }
-        if self.context.handles_are_restored() && !self.context.orphans_dropped {
+        if !self.context.orphans_dropped {
             self.context.orphans_dropped = true;
-            for volume in self.volumes.values_mut() {
-                volume.drop_unused_orphans(&mut self.context);
+            for (id, volume) in &mut self.volumes {
+                if self.context.handles_are_restored(*id) {
+                    volume.drop_unused_orphans(&mut self.context);
+                } else {
+                    self.context.orphans_dropped = false;
+                }
             }
         }
     }

@@ -337,7 +337,7 @@ impl<O: Objects> Volume<O> {
             return;
         }
         // A client from before this start may have it open.
-        if !node.handles_are_restored() {
+        if !node.handles_are_restored(self.id()) {
             return;
         }
         if node.log_space == LogSpace::Exhausted {

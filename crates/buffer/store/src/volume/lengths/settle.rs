@@ -116,7 +116,7 @@ impl<O: Objects> Volume<O> {
 
     /// Settle lengths, once clients have had the time to open their files again after a start.
     pub fn settle_lengths(&mut self, node: &mut Context<O>) {
-        if !self.lengths.any_unsettled() || !node.handles_are_restored() {
+        if !self.lengths.any_unsettled() || !node.handles_are_restored(self.id()) {
             return;
         }
         let mut tasks: BTreeMap<NodeIndex, Vec<(u64, Ino)>> = BTreeMap::new();
