@@ -215,6 +215,9 @@ fn only_the_logs_of_the_named_file_are_replayed_or_discarded() {
         forebay_log(home.path(), &["replay", "logs", "--file", target.to_str().unwrap()]);
     assert!(code == Some(0) && target.exists() && !other.exists());
     let (code, text) =
+        forebay_log(home.path(), &["replay", "logs", "--file", target.to_str().unwrap()]);
+    assert!(code == Some(0) && text.contains("1 log of other files stay"), "{text}");
+    let (code, text) =
         forebay_log(home.path(), &["discard", "logs", "--file", target.to_str().unwrap()]);
     assert!(code == Some(1) && text.contains("1 log of other files stay"), "{text}");
     let (_, text) =

@@ -147,10 +147,13 @@ fn machine_files_give_nodes_pool_and_rates() {
     let wait = result["mean_wait_seconds"].as_f64().unwrap();
     assert!(wait > 0.0 && wait < 5.0, "{result}");
     assert_eq!(result["mean_wait_seconds"], result["mean_stage_delay_seconds"]);
-    let few = dir.json(&format!("{line} --machine cori-phase1 --nodes 8 --capacity 100TB"));
-    let point = &few["points"][0];
-    assert!(point["capacity_bytes"].as_u64().unwrap() <= 100_000_000_000_000, "{point}");
-    assert_eq!(point["granularity_bytes"], run["points"][0]["granularity_bytes"]);
+    // Its file has no granularity: whole nodes are allocated.
+    assert_eq!(point["granularity_bytes"], 6_400_000_000_000_u64);
+    let few = "--machine cori-phase1 --nodes 8 --storage-nodes 2 --granularity 200GB";
+    let point = &dir.json(&format!("{line} {few}"))["points"][0];
+    assert_eq!((&point["nodes"], &point["storage_nodes"]), (&8.into(), &2.into()));
+    assert_eq!(point["capacity_bytes"], 12_800_000_000_000_u64);
+    assert!(point["pfs_GBps"].as_f64().unwrap() > 100.0, "{point}");
 }
 
 #[test]

@@ -5,23 +5,17 @@ use forebay_protocol::InstanceId;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::ScrubReport;
 use forebay_store::daemon::{self, Daemon};
+use forebay_store::offline::flash_directory;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Scrubs all instances on the storage node in `directory`, which is that of a storage daemon or of
-/// an embedded pool. A running daemon does it; if there is none, one is started.
+/// Scrubs all instances on the storage node in `directory`, which is that of a storage daemon, of an
+/// embedded pool, or of `mount.forebay`. A running daemon does it; if there is none, one is started.
 ///
 /// # Errors
 /// The directory is not that of a storage node, or its data cannot be read.
 pub fn scrub_directory(directory: &Path) -> Result<Vec<(InstanceId, ScrubReport)>, String> {
-    let flash = directory.join("flash");
-    if !flash.join("objects").is_dir() {
-        return Err(format!(
-            "{}: there is no flash/objects in it; name the directory of a storage daemon or of an \
-             embedded pool",
-            directory.display()
-        ));
-    }
+    let flash = flash_directory(directory)?;
     let sockets = [directory.join("socket"), flash.join("socket")];
     let listens = |socket: &PathBuf| UnixStream::connect(socket).is_ok();
     if let Some(socket) = sockets.into_iter().find(listens) {

@@ -113,29 +113,37 @@ pub struct NameDump {
 /// The data objects of an instance: length and allocated bytes, by inode.
 type ObjectTable = BTreeMap<Ino, (u64, u64)>;
 
+/// The directory with the log and the data objects of a storage daemon, of an embedded pool, or of
+/// `mount.forebay`.
+///
+/// # Errors
+/// `directory` is none of these.
+pub fn flash_directory(directory: &Path) -> Result<PathBuf, String> {
+    let candidates = [directory.join("flash"), directory.to_owned()];
+    let found = candidates.into_iter().find(|dir| dir.join("log").is_dir());
+    found.ok_or_else(|| {
+        format!(
+            "{}: there is no flash/log in it; name the directory of a storage daemon or of an embedded pool",
+            directory.display()
+        )
+    })
+}
+
 impl OfflineStore {
     /// Open the directory of a storage daemon, or of an embedded pool.
     ///
     /// # Errors
     /// It is none, or a daemon uses it.
     pub fn open(directory: &Path) -> Result<OfflineStore, String> {
-        let inner = directory.join("flash");
-        let candidates = [inner.as_path(), directory];
-        let Some(found) = candidates.into_iter().find(|dir| dir.join("log").is_dir()) else {
-            return Err(format!(
-                "{}: there is no flash/log in it; name the directory of a storage daemon or of an \
-                 embedded pool",
-                directory.display()
-            ));
-        };
+        let found = flash_directory(directory)?;
         let failed = |error: io::Error| format!("{}: {error}", found.display());
-        let lock = lock_directory(found).map_err(failed)?;
+        let lock = lock_directory(&found).map_err(failed)?;
         let lock = lock.ok_or_else(|| {
             format!("{}: a storage daemon is using it; stop the daemon first", found.display())
         })?;
         let storage = DiskStorage::open(&found.join("log")).map_err(failed)?;
         check_format(&storage).map_err(|error| format!("{}: {error}", found.display()))?;
-        Ok(OfflineStore { directory: found.to_owned(), storage, _lock: lock })
+        Ok(OfflineStore { directory: found, storage, _lock: lock })
     }
 
     /// Read checkpoints, log and objects, and report what is damaged or inconsistent. Changes nothing.

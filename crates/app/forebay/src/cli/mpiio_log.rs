@@ -388,7 +388,9 @@ fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
     let replayed = replay(directories, &options).map_err(failure)?;
     print_foreign(directories)?;
     if replayed.is_empty() {
-        return print_stdout("no logs\n");
+        // They may have been replayed before.
+        let others = others_text(directories, options.target.as_deref())?;
+        return print_stdout(&format!("{}\n", others.as_deref().unwrap_or("no logs")));
     }
     for replayed in &replayed {
         print_stdout(&summary(replayed))?;
@@ -458,14 +460,13 @@ fn failure(error: ReplayError) -> Failure {
     Failure::Failed(format!("{error}{advice}"))
 }
 
-fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
-    check_directory(directory)?;
-    let discarded = discard(directory, file).map_err(failure)?;
-    print_foreign(&[directory.to_owned()])?;
-    if let Some(file) = file.filter(|_| discarded.is_empty()) {
+/// Says that there are logs of other files than `file`, of which there are none: it may be mistyped.
+fn others_text(directories: &[PathBuf], file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    for directory in directories {
         let others = logs(directory).map_err(|error| Failure::io("read", directory, error))?.len();
         if others > 0 {
-            return Err(Failure::Failed(format!(
+            return Ok(Some(format!(
                 "{}: no logs of {}; {} of other files stay (`forebay log list`)",
                 directory.display(),
                 file.display(),
@@ -473,8 +474,18 @@ fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
             )));
         }
     }
+    Ok(None)
+}
+
+fn discard_logs(directory: &Path, file: Option<&Path>) -> Result<(), Failure> {
+    check_directory(directory)?;
+    let discarded = discard(directory, file).map_err(failure)?;
+    print_foreign(&[directory.to_owned()])?;
     if discarded.is_empty() {
-        return print_stdout("no logs\n");
+        return match others_text(&[directory.to_owned()], file)? {
+            Some(others) => Err(Failure::Failed(others)),
+            None => print_stdout("no logs\n"),
+        };
     }
     for Discarded { path, contents } in &discarded {
         let path = path.display();

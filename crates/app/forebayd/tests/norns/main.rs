@@ -71,6 +71,20 @@ fn move_of_a_file_onto_itself_keeps_it() {
 }
 
 #[test]
+fn directory_is_not_copied_or_moved_into_itself() {
+    let site = Site::new().with_job("100");
+    site.write("open/tree/file", "kept");
+    symlink("tree", site.path("open/alias")).unwrap();
+    for operation in ["copy", "move"] {
+        for to in ["local:open:tree/sub", "local:open:alias/new/sub", "local:open:tree"] {
+            let refused = site.user_fails(&[operation, "local:open:tree", to]);
+            assert!(failed(&refused, libc::EINVAL), "{operation} to {to}: {refused}");
+        }
+    }
+    assert_eq!(site.names("open/tree"), ["file"]);
+}
+
+#[test]
 fn copy_into_a_shared_directory_gives_nothing_to_the_user_who_prepared_it() {
     let site = Site::new().with_job("100");
     site.write("open/program", "x");

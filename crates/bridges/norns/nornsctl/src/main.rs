@@ -3,6 +3,8 @@
 mod arguments;
 mod tables;
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use arguments::{Action, Arguments, DataspaceAction, JobAction, ProcessAction};
@@ -25,7 +27,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let call = call(&arguments.action)?;
     let socket = &sockets.control;
     let reply = client::send(socket, &call, None).map_err(|code| {
-        let text = code.text().to_string_lossy();
+        let is_denied = UnixStream::connect(socket)
+            .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let text = match is_denied {
+            true => "permission denied: this socket is for root and its group".into(),
+            false => code.text().to_string_lossy(),
+        };
         Failure::Failed(format!("{}: {text}", socket.display()))
     })?;
     let text = match reply {

@@ -1,6 +1,10 @@
 //! Failures of `nornsctl` without a service; `crates/app/forebayd/tests/norns` has the rest.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// The exit code and the message of `nornsctl` with this configuration.
@@ -19,6 +23,26 @@ fn missing_service_exits_with_1_and_names_the_socket() {
     let (code, message) = fails(sockets, &["ping"]);
     assert_eq!(code, Some(1), "{message}");
     assert!(message.contains("/control: The service is unreachable"), "{message}");
+}
+
+#[test]
+fn socket_of_others_is_reported_as_one_without_permission() {
+    let (closed, open) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let socket = closed.path().join("control");
+    let _service = UnixListener::bind(&socket).unwrap();
+    let file = open.path().join("norns.conf");
+    let sockets = format!(
+        "global_settings: {{ global_socket: {0}, control_socket: {0} }}\n",
+        socket.display()
+    );
+    fs::write(&file, sockets).unwrap();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nornsctl"));
+    let output =
+        command.arg("--config").arg(file).arg("ping").uid(65534).gid(65534).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("permission denied"), "{message}");
 }
 
 #[test]

@@ -146,6 +146,10 @@ fn remove_source(
 fn copy(ctx: &Context, task: &Task, source: &Place, target: &Opened) -> Result<(), Errno> {
     let stop = || task.is_cancelled();
     let kind = source.kind()?;
+    if kind == ItemKind::Directory && target.place.is_in(source)? {
+        // A directory cannot be copied into itself.
+        return Err(Errno::INVAL);
+    }
     let total = bytes_at(source, &stop)?;
     task.total.store(total, Relaxed);
     // An existing file is replaced. What a directory shares with an existing one is not known.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ pub(crate) struct Place {
     pub fs: Arc<dyn FileSystem>,
     mount: PathBuf,
     path: PathBuf,
+    /// It is on this node.
+    is_local: bool,
 }
 
 /// A directory and a name in it.
@@ -45,19 +48,19 @@ impl Place {
         identity: Option<Arc<Identity>>,
     ) -> Result<Place, Errno> {
         let fs = LocalFileSystem::open(&[mount.to_owned()], identity);
-        Ok(Place { fs, mount: mount.to_owned(), path: below(mount, path)? })
+        Ok(Place { fs, mount: mount.to_owned(), path: below(mount, path)?, is_local: true })
     }
 
     /// `path` in a dataspace of another node.
     pub fn remote(fs: Arc<dyn FileSystem>, path: &[u8]) -> Result<Place, Errno> {
         let mount = PathBuf::from("/");
-        Ok(Place { fs, path: below(&mount, path)?, mount })
+        Ok(Place { fs, path: below(&mount, path)?, mount, is_local: false })
     }
 
     /// A file that this process has open.
     pub fn descriptor(number: i32) -> Place {
         let path = PathBuf::from(format!("/proc/self/fd/{number}"));
-        Place { fs: LocalFileSystem::open(&[], None), mount: PathBuf::new(), path }
+        Place { fs: LocalFileSystem::open(&[], None), mount: PathBuf::new(), path, is_local: true }
     }
 
     /// The path as a source or target of a stage.
@@ -73,6 +76,28 @@ impl Place {
             Err(errno) => Err(errno),
         }
         .map_err(as_missing)
+    }
+
+    /// Whether this place, as far as it exists, is the directory `dir` of this node or inside it, also through
+    /// symbolic links and other dataspaces.
+    pub fn is_in(&self, dir: &Place) -> Result<bool, Errno> {
+        if !self.is_local || !dir.is_local {
+            return Ok(false);
+        }
+        let inode = dir.open_dir()?.stat()?.inode;
+        let below_mount = self.path.ancestors().take_while(|path| path.starts_with(&self.mount));
+        for path in below_mount {
+            match self.fs.open_dir(path) {
+                Ok(found) if found.stat()?.inode == inode => return Ok(true),
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(as_missing(errno)),
+            }
+        }
+        // Another dataspace may have its mount point inside the directory.
+        let mount = self.mount.canonicalize().map_err(|_| Errno::NOENT)?;
+        let is_dir =
+            |path: &Path| path.metadata().is_ok_and(|stat| (stat.dev(), stat.ino()) == inode);
+        Ok(mount.ancestors().any(is_dir))
     }
 
     /// The directory at this place.
@@ -143,6 +168,23 @@ mod tests {
         assert_eq!(at("/"), Ok("/mnt/".into()));
         assert_eq!(at("../etc/passwd"), Err(Errno::NOENT));
         assert_eq!(at("a/../../etc"), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn places_inside_a_directory_are_found_through_links_and_other_dataspaces() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("t/sub")).unwrap();
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("t/sub", dir.path().join("link")).unwrap();
+        let place = |path: &str| Place::local(dir.path(), path.as_bytes(), None).unwrap();
+        let inner = Place::local(&dir.path().join("t/sub"), b"new", None).unwrap();
+        let source = place("t");
+        for target in [place("t"), place("t/sub"), place("t/new/er"), place("link/new"), inner] {
+            assert_eq!(target.is_in(&source), Ok(true), "{:?}", target.path);
+        }
+        for target in [place("other"), place("tt"), place("/")] {
+            assert_eq!(target.is_in(&source), Ok(false), "{:?}", target.path);
+        }
     }
 
     #[test]
