@@ -64,7 +64,7 @@ impl Observer {
 
     pub fn finish(&mut self, world: &mut World) {
         for node in world.nodes() {
-            let silent = (0..2).filter(|writer| world.is_cut(*writer, node));
+            let silent = (0..2).filter(|writer| world.is_silent(*writer, node));
             self.silent.extend(silent);
         }
         if let Some(step) = self.steps.front().copied() {
@@ -98,6 +98,18 @@ impl Observer {
                 steps.chain([Step::Reserve(node), Step::Write(cell), Step::Read(cell)]).collect()
             }
         };
+        // To set the known length again changes nothing, also if a write at the same time as the first change
+        // was carried out after it.
+        let length = match self.steps.front() {
+            Some(Step::Resize(cells)) => Some(*cells),
+            Some(Step::Open(open)) if open.truncate => Some(0),
+            _ => None,
+        };
+        match length {
+            Some(length) if length == world.last_length => self.steps.clear(),
+            Some(length) => world.last_length = length,
+            None => {}
+        }
         self.steps.push_back(Step::Leave);
         (self.silent, self.capability) = (Vec::new(), None);
     }
@@ -181,7 +193,7 @@ impl Observer {
             _ => None,
         };
         let begun = world.oracle.now();
-        self.silent = (0..2).filter(|writer| world.is_cut(*writer, node)).collect();
+        self.silent = (0..2).filter(|writer| world.is_silent(*writer, node)).collect();
         world.send(conn, seq + 1, request);
         let since_ns = world.clock_ns;
         self.waiting = Some(Waiting { conn, seq: seq + 1, since_ns, begun, change });

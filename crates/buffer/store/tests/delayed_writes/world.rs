@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 const NODES: u16 = 3;
 const STRIPE_BYTES: u64 = 4096;
 const SEGMENT_BYTES: u64 = 1 << 20;
+/// Time within which a writer uses a node again from which it was separated.
+const MAX_PAUSE_NS: u64 = 1_000_000_000;
 /// So short that sessions expire.
 pub const LEASE_NS: u64 = 5_000_000_000;
 
@@ -37,6 +39,8 @@ pub struct World {
     pub has_faults: bool,
     pub oracle: Oracle,
     pub file: Ino,
+    /// The last length that was set, in cells.
+    pub last_length: u64,
     hosts: Vec<Host>,
     next_conn: u64,
     has_power_cuts: bool,
@@ -68,6 +72,7 @@ impl World {
             has_faults: true,
             oracle: Oracle::default(),
             file: Ino::ROOT,
+            last_length: 0,
             hosts: (0..NODES).map(host).collect(),
             next_conn: 1,
             has_power_cuts,
@@ -191,6 +196,12 @@ impl World {
     pub fn is_cut(&self, writer: usize, node: NodeIndex) -> bool {
         let until_ns = self.cuts.get(&(writer, node));
         self.has_faults && until_ns.is_some_and(|until_ns| self.clock_ns < *until_ns)
+    }
+
+    /// Whether a writer is separated from a node, or was until a moment ago.
+    pub fn is_silent(&self, writer: usize, node: NodeIndex) -> bool {
+        let until_ns = self.cuts.get(&(writer, node));
+        until_ns.is_some_and(|until_ns| self.clock_ns < *until_ns + MAX_PAUSE_NS)
     }
 
     /// Whether a writer was separated from any node, or any power failed, since a time.
