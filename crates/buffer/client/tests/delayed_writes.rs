@@ -21,6 +21,8 @@ use support::network_pool::NetworkPool;
 use support::{Temporary, await_count, mount_at};
 
 const PIECE: usize = 4 << 10;
+/// Storage nodes of the instances.
+const NODES: [usize; 2] = [1, 3];
 
 /// Mounts of one instance, each as of a host of its own.
 struct Site {
@@ -177,161 +179,173 @@ fn check_map(file: &File, length: u64) {
 
 #[test]
 fn every_observation_shows_all_writes() {
-    let site = Site::new(1);
-    let (here, there) = site.file("file");
-    let file = File::create(&here).unwrap();
-    let (mut end, mut writes) = (0, 0);
-    for round in 0..3 {
-        for (name, observe) in OBSERVATIONS {
-            for path in [&here, &there] {
-                // The last lease was recalled.
-                std::thread::sleep(Duration::from_millis(260));
-                for _ in 0..40 + round {
-                    writes += 1;
-                    end = write_piece(&file, end, PIECE);
-                }
-                assert_eq!(observe(path), end, "{name} of {}", path.display());
-            }
-        }
-    }
-    assert!(site.pool.count("write") < writes, "nothing was delayed");
-    check_content(&there, end);
-    drop(file);
-    site.end();
-}
-
-#[test]
-fn modification_time_is_not_before_the_write_and_is_kept_when_it_is_set() {
-    let site = Site::new(1);
-    let (here, there) = site.file("file");
-    let file = File::create(&here).unwrap();
-    let mut end = 0;
-    let mut last = file.metadata().unwrap().modified().unwrap();
-    for round in 0..20 {
-        // Longer than a tick of the clock with which the kernel stamps writes.
-        std::thread::sleep(Duration::from_millis(12));
-        end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
-        let path = if round % 2 == 0 { &here } else { &there };
-        let modified = fs::metadata(path).unwrap().modified().unwrap();
-        assert!(modified > last, "round {round}");
-        last = modified;
-    }
-    let past = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-    for _ in 0..5 {
-        end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
-        file.set_modified(past).unwrap();
-        assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), past);
-    }
-    drop(file);
-    assert_eq!(fs::metadata(&there).unwrap().mtime(), 1000);
-    site.end();
-}
-
-#[test]
-fn concurrent_observations_are_never_older_than_writes() {
-    for network in
-        [FaultyNetwork::default(), FaultyNetwork::new(3000, 0), FaultyNetwork::new(300, 40)]
-    {
-        let site = Site::with(NetworkPool::new(1), &network);
+    for nodes in NODES {
+        let site = Site::new(nodes);
         let (here, there) = site.file("file");
         let file = File::create(&here).unwrap();
-        let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for (index, pause_ms) in [1, 2, 70, 400].into_iter().enumerate() {
-                let (here, there, written, stop) = (&here, &there, &written, &stop);
-                scope.spawn(move || {
-                    // One of them through the mount that writes.
-                    let path = if index == 0 { here } else { there };
-                    while !stop.load(Ordering::Acquire) {
-                        std::thread::sleep(Duration::from_millis(pause_ms));
-                        let before = written.load(Ordering::Acquire);
-                        let (name, observe) = OBSERVATIONS[index];
-                        let length = observe(path);
-                        assert!(length >= before, "{name}: {length} bytes after {before}");
+        let (mut end, mut writes) = (0, 0);
+        for round in 0..3 {
+            for (name, observe) in OBSERVATIONS {
+                for path in [&here, &there] {
+                    // The last lease was recalled.
+                    std::thread::sleep(Duration::from_millis(260));
+                    for _ in 0..40 + round {
+                        writes += 1;
+                        end = write_piece(&file, end, PIECE);
                     }
-                });
+                    assert_eq!(observe(path), end, "{name} of {}", path.display());
+                }
             }
-            let (start, mut end) = (Instant::now(), 0);
-            while start.elapsed() < Duration::from_secs(3) {
-                end = write_piece(&file, end, 1000);
-                written.store(end, Ordering::Release);
-            }
-            stop.store(true, Ordering::Release);
-        });
+        }
+        assert!(site.pool.count("write") < writes, "nothing was delayed");
+        check_content(&there, end);
         drop(file);
-        check_content(&there, written.into_inner());
         site.end();
     }
 }
 
 #[test]
-fn many_files_are_written_at_the_same_time() {
-    let site = Site::new(1);
-    // More than the client delays writes of.
-    let files: Vec<File> =
-        (0..80).map(|index| File::create(site.file(&format!("f{index}")).0).unwrap()).collect();
-    let mut end = 0;
-    for _ in 0..50 {
-        for file in &files {
-            write_piece(file, end, 1000);
+fn modification_time_is_not_before_the_write_and_is_kept_when_it_is_set() {
+    for nodes in NODES {
+        let site = Site::new(nodes);
+        let (here, there) = site.file("file");
+        let file = File::create(&here).unwrap();
+        let mut end = 0;
+        let mut last = file.metadata().unwrap().modified().unwrap();
+        for round in 0..20 {
+            // Longer than a tick of the clock with which the kernel stamps writes.
+            std::thread::sleep(Duration::from_millis(12));
+            end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
+            let path = if round % 2 == 0 { &here } else { &there };
+            let modified = fs::metadata(path).unwrap().modified().unwrap();
+            assert!(modified > last, "round {round}");
+            last = modified;
         }
-        end += 1000;
+        let past = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        for _ in 0..5 {
+            end = (0..40).fold(end, |end, _| write_piece(&file, end, PIECE));
+            file.set_modified(past).unwrap();
+            assert_eq!(fs::metadata(&there).unwrap().modified().unwrap(), past);
+        }
+        drop(file);
+        assert_eq!(fs::metadata(&there).unwrap().mtime(), 1000);
+        site.end();
     }
-    drop(files);
-    assert!(site.pool.count("write_lease") > 0, "nothing was delayed");
-    for index in 0..80 {
-        check_content(&site.file(&format!("f{index}")).1, end);
+}
+
+#[test]
+fn concurrent_observations_are_never_older_than_writes() {
+    for nodes in NODES {
+        for network in
+            [FaultyNetwork::default(), FaultyNetwork::new(3000, 0), FaultyNetwork::new(300, 40)]
+        {
+            let site = Site::with(NetworkPool::new(nodes), &network);
+            let (here, there) = site.file("file");
+            let file = File::create(&here).unwrap();
+            let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                for (index, pause_ms) in [1, 2, 70, 400].into_iter().enumerate() {
+                    let (here, there, written, stop) = (&here, &there, &written, &stop);
+                    scope.spawn(move || {
+                        // One of them through the mount that writes.
+                        let path = if index == 0 { here } else { there };
+                        while !stop.load(Ordering::Acquire) {
+                            std::thread::sleep(Duration::from_millis(pause_ms));
+                            let before = written.load(Ordering::Acquire);
+                            let (name, observe) = OBSERVATIONS[index];
+                            let length = observe(path);
+                            assert!(length >= before, "{name}: {length} bytes after {before}");
+                        }
+                    });
+                }
+                let (start, mut end) = (Instant::now(), 0);
+                while start.elapsed() < Duration::from_secs(3) {
+                    end = write_piece(&file, end, 1000);
+                    written.store(end, Ordering::Release);
+                }
+                stop.store(true, Ordering::Release);
+            });
+            drop(file);
+            check_content(&there, written.into_inner());
+            site.end();
+        }
     }
-    site.end();
+}
+
+#[test]
+fn many_files_are_written_at_the_same_time() {
+    for nodes in NODES {
+        let site = Site::new(nodes);
+        // More than the client delays writes of.
+        let files: Vec<File> =
+            (0..80).map(|index| File::create(site.file(&format!("f{index}")).0).unwrap()).collect();
+        let mut end = 0;
+        for _ in 0..50 {
+            for file in &files {
+                write_piece(file, end, 1000);
+            }
+            end += 1000;
+        }
+        drop(files);
+        assert!(site.pool.count("write_lease") > 0, "nothing was delayed");
+        for index in 0..80 {
+            check_content(&site.file(&format!("f{index}")).1, end);
+        }
+        site.end();
+    }
 }
 
 #[test]
 fn threads_write_and_read_one_file_through_several_descriptors() {
-    let site = Site::new(1);
-    let (here, there) = site.file("file");
-    const REGION: u64 = 2 << 20;
-    File::create(&here).unwrap().set_len(4 * REGION).unwrap();
-    std::thread::scope(|scope| {
-        for region in 0..4 {
-            let here = &here;
-            scope.spawn(move || {
-                let file = OpenOptions::new().read(true).write(true).open(here).unwrap();
-                let (start, mut at) = (region * REGION, region * REGION);
-                while at < start + REGION {
-                    let length = 4096.min(start + REGION - at) as usize;
-                    at = write_piece(&file, at, length);
-                    if at % (1 << 16) == 0 {
-                        let mut found = vec![0; 8192];
-                        file.read_exact_at(&mut found, at - 8192).unwrap();
-                        assert_eq!(found, content(at - 8192, 8192));
+    for nodes in NODES {
+        let site = Site::new(nodes);
+        let (here, there) = site.file("file");
+        const REGION: u64 = 2 << 20;
+        File::create(&here).unwrap().set_len(4 * REGION).unwrap();
+        std::thread::scope(|scope| {
+            for region in 0..4 {
+                let here = &here;
+                scope.spawn(move || {
+                    let file = OpenOptions::new().read(true).write(true).open(here).unwrap();
+                    let (start, mut at) = (region * REGION, region * REGION);
+                    while at < start + REGION {
+                        let length = 4096.min(start + REGION - at) as usize;
+                        at = write_piece(&file, at, length);
+                        if at % (1 << 16) == 0 {
+                            let mut found = vec![0; 8192];
+                            file.read_exact_at(&mut found, at - 8192).unwrap();
+                            assert_eq!(found, content(at - 8192, 8192));
+                        }
                     }
-                }
-            });
-        }
-    });
-    check_content(&there, 4 * REGION);
-    site.end();
+                });
+            }
+        });
+        check_content(&there, 4 * REGION);
+        site.end();
+    }
 }
 
 #[test]
 fn programs_append_through_both_mounts_between_delayed_writes() {
-    let site = Site::new(1);
-    let (here, there) = site.file("file");
-    let file = File::create(&here).unwrap();
-    let mut end = 0;
-    for round in 0..30 {
-        for _ in 0..40 {
-            end = write_piece(&file, end, 1000);
+    for nodes in NODES {
+        let site = Site::new(nodes);
+        let (here, there) = site.file("file");
+        let file = File::create(&here).unwrap();
+        let mut end = 0;
+        for round in 0..30 {
+            for _ in 0..40 {
+                end = write_piece(&file, end, 1000);
+            }
+            let path = if round % 2 == 0 { &here } else { &there };
+            let mut appended = OpenOptions::new().append(true).open(path).unwrap();
+            appended.write_all(&content(end, 777)).unwrap();
+            end += 777;
         }
-        let path = if round % 2 == 0 { &here } else { &there };
-        let mut appended = OpenOptions::new().append(true).open(path).unwrap();
-        appended.write_all(&content(end, 777)).unwrap();
-        end += 777;
+        drop(file);
+        let mut found = Vec::new();
+        File::open(&here).unwrap().read_to_end(&mut found).unwrap();
+        assert!(found == content(0, end as usize));
+        check_content(&there, end);
+        site.end();
     }
-    drop(file);
-    let mut found = Vec::new();
-    File::open(&here).unwrap().read_to_end(&mut found).unwrap();
-    assert!(found == content(0, end as usize));
-    check_content(&there, end);
-    site.end();
 }

@@ -1,9 +1,11 @@
 //! The durable state of a storage node, and the log records that change it.
 
 use crate::namespace::{ApplyError, Change, Namespace, TxLock};
-use forebay_protocol::message::{DELEGATION_SLOT, InstanceSpec};
+use forebay_protocol::message::{
+    DELEGATION_SLOT, FIRST_WRITE_LEASE_SLOT, InstanceSpec, MAX_WRITE_LEASES,
+};
 use forebay_protocol::peer::{StepResult, TxId};
-use forebay_protocol::{FileKind, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
+use forebay_protocol::{FileKind, HandleId, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,6 +83,15 @@ impl SessionState {
     pub fn permit_delegation(&mut self, id: SessionId) {
         let first = id.0.saturating_mul(DELEGATIONS);
         self.slots.insert(DELEGATION_SLOT, (first, SlotResult::Done));
+    }
+
+    /// The write leases that it has: the slot on which each is noted, its handle and its inode.
+    pub fn write_leases(&self) -> impl Iterator<Item = (u32, HandleId, Ino)> {
+        let slots = FIRST_WRITE_LEASE_SLOT..FIRST_WRITE_LEASE_SLOT + MAX_WRITE_LEASES;
+        self.slots.range(slots).filter_map(|(slot, (handle, noted))| match noted {
+            SlotResult::Attr(ino) => Some((*slot, HandleId(*handle), *ino)),
+            SlotResult::Done | SlotResult::Opened(..) | SlotResult::Referral(..) => None,
+        })
     }
 
     /// The number of the delegation that it may have.

@@ -63,17 +63,16 @@ impl File {
         let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
             .then(|| ReadAhead::new(FileLease::new(handle)));
         let sessions = &attachment.sessions;
-        let delays_writes = mode.write
-            && descriptor.is_none()
-            && sessions.options().delays_writes
-            && sessions.layout().nodes() == 1;
+        let layout = sessions.layout();
+        let is_remote = descriptor.is_none() || layout.nodes() > 1;
+        let delays_writes = mode.write && is_remote && sessions.options().delays_writes;
         let parts = Parts::new(attachment.clone(), ino, handle, mode, descriptor, capability);
         Arc::new(File {
             requester,
             mode,
             parts: Arc::new(parts),
             known_failures: AtomicU64::new(attachment.sessions.pending_writes.failures()),
-            delayed_writes: delays_writes.then(|| DelayedWrites::new(ino, handle)),
+            delayed_writes: delays_writes.then(|| DelayedWrites::new(ino, handle, layout)),
             read_ahead,
         })
     }
@@ -179,6 +178,7 @@ impl File {
     pub fn write_through(&self, data: &[u8], offset: u64) -> Result<usize, Errno> {
         self.check_write(offset, data.len() as u64)?;
         self.finish_writes();
+        self.check_delayed()?;
         transfer::write(&self.parts, data, offset)
     }
 
@@ -279,10 +279,18 @@ impl File {
         if !self.mode.write {
             return Err(Errno::EBADF);
         }
+        self.check_delayed()?;
         match offset.checked_add(length) {
             Some(end) if end <= i64::MAX as u64 => Ok(()),
             _ => Err(Errno::EFBIG),
         }
+    }
+}
+
+impl File {
+    /// `EIO` if another client may have opened or truncated the file before delayed writes through it.
+    fn check_delayed(&self) -> Result<(), Errno> {
+        self.delayed_writes.as_ref().map_or(Ok(()), |delayed| delayed.check())
     }
 }
 
@@ -292,8 +300,8 @@ impl Drop for File {
         let (sessions, handle) = (&attachment.sessions, self.handle());
         if let Some(delayed) = &self.delayed_writes {
             delayed.close();
-            if let Ok(session) = sessions.session(self.parts.primary.node) {
-                session.forget_write_lease(delayed);
+            for session in delayed.leased_nodes().iter().map(|node| sessions.session(*node)) {
+                session.into_iter().for_each(|session| session.forget_write_lease(delayed));
             }
         }
         if let Some(read_ahead) = &self.read_ahead {

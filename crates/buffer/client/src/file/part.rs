@@ -4,6 +4,7 @@
 
 use crate::attachment::Attachment;
 use crate::reservations::{IfShort, Reservation};
+use crate::session::SendCheck;
 use crate::unsynced::Unsynced;
 use forebay_net::extents::all_have_blocks;
 use forebay_net::writeback::WriteBehind;
@@ -215,10 +216,34 @@ impl Part {
         offset: u64,
         append: bool,
     ) -> Result<usize, Errno> {
+        self.write_remote_if(at, data, offset, append, &|| Ok(()))
+    }
+
+    /// Writes over the network at `offset`, within reserved space, unless the `check` fails of the connection
+    /// over which the data are sent. Returns the bytes written.
+    pub fn write_if(
+        &self,
+        at: &Attachment,
+        data: &[u8],
+        offset: u64,
+        check: SendCheck<'_>,
+    ) -> Result<usize, Errno> {
+        assert!(self.object.is_none(), "objects of this host are written directly");
+        self.write_remote_if(at, data, offset, false, check)
+    }
+
+    fn write_remote_if(
+        &self,
+        at: &Attachment,
+        data: &[u8],
+        offset: u64,
+        append: bool,
+        check: SendCheck<'_>,
+    ) -> Result<usize, Errno> {
         let data = &data[..data.len().min(MAX_DATA)];
         let request = self.write_request(offset, append);
         let session = at.sessions.session(self.node)?;
-        let mut result = session.data_call(request.clone(), data, &mut [], append);
+        let mut result = session.data_call_if(request.clone(), data, &mut [], append, check);
         let position = if append { BLOCK_BYTES - 1 } else { offset };
         let mut attempts = 1;
         while let Err(errno @ (Errno::EBADF | Errno::EDQUOT)) = result
@@ -232,7 +257,7 @@ impl Part {
             }
             self.reservation.void();
             self.reserve_all(at, position, data.len() as u64)?;
-            result = session.data_call(request.clone(), data, &mut [], append);
+            result = session.data_call_if(request.clone(), data, &mut [], append, check);
         }
         result.and_then(|count| if count <= data.len() { Ok(count) } else { Err(Errno::EPROTO) })
     }

@@ -82,7 +82,6 @@ impl Session {
         {
             identity.unanswered = Some(self.options.system.now());
         }
-        let mut is_new = false;
         let (connection, token, epoch) = match attached {
             Err(error) if refusal(&error) == Some(Errno::ESHUTDOWN) => {
                 tracing::error!(address = %self.address, instance = ?self.instance,
@@ -94,24 +93,24 @@ impl Session {
                 // The session has expired. A new one opens the handles again, as far as possible.
                 *identity = SessionIdentity::default();
                 self.epoch.store(0, Ordering::Release);
-                is_new = true;
                 self.attach(&identity, slot, seq, is_data)?
             }
             other => other?,
         };
         identity.token = Some(token);
         if self.epoch() != epoch {
-            self.lose_write_leases(is_new);
+            self.suspend_write_leases();
             if !self.handles.lock().is_empty() {
                 self.recover(&mut identity)?;
             }
+            identity.boot_id = self.boot_id();
             self.epoch.store(epoch, Ordering::Release);
         }
         drop(identity);
         Ok(connection)
     }
 
-    fn attach(
+    pub(super) fn attach(
         &self,
         identity: &SessionIdentity,
         slot: u32,
@@ -140,7 +139,16 @@ impl Session {
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));
         let reply = connection.call(&call, &[], &mut [])?.reply;
-        let Reply::Attached { token, epoch, placement, boot, takes_batches, .. } = reply else {
+        let Reply::Attached {
+            token,
+            epoch,
+            placement,
+            boot,
+            takes_batches,
+            keeps_write_leases,
+            ..
+        } = reply
+        else {
             let refused = if let Reply::Failed(errno) = reply { errno } else { Errno::EPROTO };
             return Err(io::Error::other(refused));
         };
@@ -154,6 +162,7 @@ impl Session {
         let _ = self.placement.set(placement);
         self.boot_id.store(boot, Ordering::Release);
         self.takes_batches.store(takes_batches.0, Ordering::Release);
+        self.keeps_write_leases.store(keeps_write_leases.0, Ordering::Release);
         connection.set_timeout(Some(self.reply_timeout()))?;
         Ok((connection, token, epoch))
     }
@@ -188,6 +197,9 @@ impl Session {
                 tracing::warn!(%errno, %ino, "recovery failed: cannot open a file again");
             }
         }
+        // A new session has no boot id yet.
+        let is_same = identity.boot_id == self.boot_id();
+        self.claim_write_leases(&mut connection, &mut identity.recovery_seq, is_same)?;
         self.reclaim_locks(&mut connection, &mut identity.recovery_seq)
     }
 }

@@ -8,6 +8,9 @@ use forebay_protocol::message::{DataRequest, InodeRequest, StatFs};
 use forebay_protocol::{Call, Errno};
 use std::io;
 
+/// Whether data may be sent over a connection that has been made.
+pub type SendCheck<'a> = &'a dyn Fn() -> Result<(), Errno>;
+
 impl Session {
     /// Reads or writes over a data connection. Repeated after failures unless `once`. Returns the
     /// bytes transferred.
@@ -18,9 +21,26 @@ impl Session {
         into: &mut [u8],
         once: bool,
     ) -> Result<usize, Errno> {
+        self.data_call_if(request, payload, into, once, &|| Ok(()))
+    }
+
+    /// As [`data_call`](Session::data_call), but fails with the error of `check`, which is made in each attempt
+    /// when there is a connection.
+    pub fn data_call_if(
+        &self,
+        request: DataRequest,
+        payload: &[u8],
+        into: &mut [u8],
+        once: bool,
+        check: SendCheck<'_>,
+    ) -> Result<usize, Errno> {
         let call = Call::new(DATA_SEQ, request);
         let response = self.with_retries(|| {
             let mut connection = self.data_connection()?;
+            if let Err(errno) = check() {
+                connection.release();
+                return Err(io::Error::other(errno));
+            }
             let sent = connection.send(&call, payload);
             match sent.and_then(|()| connection.receive(into)) {
                 Err(error) if once => {

@@ -149,17 +149,26 @@ impl DataConnection {
         self
     }
 
+    /// No request is sent. The connection is idle again.
+    pub fn release(mut self) {
+        self.make_idle();
+    }
+
+    fn make_idle(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let mut state = self.all.state.lock();
+            state.idle.push((self.number, connection, Instant::now()));
+            state.check();
+        }
+    }
+
     /// Waits for the response. The connection is idle again.
     pub fn receive(mut self, into: &mut [u8]) -> io::Result<Response> {
         let Some(connection) = &mut self.connection else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let response = connection.receive(DATA_SEQ, into)?;
-        if let Some(connection) = self.connection.take() {
-            let mut state = self.all.state.lock();
-            state.idle.push((self.number, connection, Instant::now()));
-            state.check();
-        }
+        self.make_idle();
         Ok(response)
     }
 }

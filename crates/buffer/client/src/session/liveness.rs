@@ -122,6 +122,7 @@ mod tests {
                     capacity: 0,
                     placement: Placement::single_node(),
                     takes_batches: Trailing(false),
+                    keeps_write_leases: Trailing(false),
                 },
                 _ => Reply::Done,
             };

@@ -17,7 +17,7 @@ mod unsynced_changes;
 mod write_leases;
 
 pub use batches::PendingBatch;
-pub use data_calls::receive_data_reply;
+pub use data_calls::{SendCheck, receive_data_reply};
 pub use data_connections::DataConnection;
 pub use inode_tags::InodeTags;
 pub use leases::FileLease;
@@ -184,6 +184,8 @@ struct SessionIdentity {
     recovery_seq: u64,
     /// Time at which the daemon last left an attempt to attach unanswered.
     unanswered: Option<Instant>,
+    /// Boot id of the daemon's host when its handles were last open.
+    boot_id: u64,
     /// An administrator has ended the session: no other is begun in its place.
     is_evicted: bool,
 }
@@ -204,6 +206,8 @@ pub struct Session {
     batch_slots: Pool<Slot>,
     /// Whether the daemon took batches at the last handshake.
     takes_batches: AtomicBool,
+    /// Whether it remembered write leases when it is restarted.
+    keeps_write_leases: AtomicBool,
     data_connections: Arc<DataConnections>,
     identity: Mutex<SessionIdentity>,
     epoch: AtomicU64,
@@ -239,6 +243,7 @@ impl Session {
             slots: Pool::new(options.connections.clamp(1, MAX_CONNECTIONS)),
             batch_slots: Pool::new(BATCH_SLOTS),
             takes_batches: AtomicBool::new(false),
+            keeps_write_leases: AtomicBool::new(false),
             options,
             placement: OnceLock::new(),
             data_connections: Arc::default(),

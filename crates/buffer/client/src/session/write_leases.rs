@@ -1,17 +1,27 @@
-//! Write leases: permission of the daemon to delay the writes of an open file.
+//! Write leases: permission of the daemon to delay the writes to a data object.
 //!
-//! A lease lasts until the daemon recalls it or restarts, or until the session ends. The daemon lets no
-//! other session observe the file until the recall is confirmed, which happens when all delayed writes
-//! are acknowledged. It does so for a limited time only, so that the lease is confirmed from time to time
+//! A lease lasts until the daemon recalls it, or until the session ends. The daemon lets no other session
+//! observe the object until the recall is confirmed, which happens when all delayed writes to it are
+//! acknowledged. It does so for a limited time only, so that the lease is confirmed from time to time
 //! while writes are delayed.
+//!
+//! When the daemon has restarted, the leases are claimed under which writes are delayed that are not
+//! acknowledged, before any connection to it is used. Without its lease another client may have opened or
+//! truncated the file, and the writes fail. So they do after another boot of the daemon's host: a power
+//! failure may have undone that a lease ended.
 
 use super::Session;
 use crate::file::DelayedWrites;
-use forebay_protocol::LeaseId;
-use forebay_protocol::message::{LockRequest, WRITE_LEASE_RECALL_NS};
+use crate::system::Connection;
+use forebay_protocol::message::{
+    InodeRequest, LockRequest, RECOVERY_SLOT, StatFs, WRITE_LEASE_RECALL_NS,
+};
+use forebay_protocol::{Call, Errno, LeaseId, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Interval at which the time to give a lease back is extended while writes are finished.
 const EXTENSION_INTERVAL: Duration = Duration::from_nanos(WRITE_LEASE_RECALL_NS / 4);
@@ -19,12 +29,10 @@ const EXTENSION_INTERVAL: Duration = Duration::from_nanos(WRITE_LEASE_RECALL_NS 
 /// The write leases of a session.
 #[derive(Debug, Default)]
 pub struct WriteLeases {
-    /// The files of the leases that the daemon may recall.
+    /// The files of the leases that the daemon may recall, or has recalled while their writes are not over.
     held: BTreeMap<LeaseId, Arc<DelayedWrites>>,
     /// How often all leases were lost. A lease that was requested before the last time is not valid.
     losses: u64,
-    /// Time at which the connection for events broke.
-    interrupted_at: Option<Instant>,
     /// Requests for leases without a reply, and leases that were recalled meanwhile: a reply that
     /// grants one of them is late.
     in_flight: u32,
@@ -32,8 +40,16 @@ pub struct WriteLeases {
 }
 
 impl Session {
+    /// The node of the instance that the daemon is.
+    fn node(&self) -> NodeIndex {
+        self.placement.get().map_or(NodeIndex(0), |placement| placement.node)
+    }
+
     /// Requests a write lease, or has it confirmed. Returns whether it is valid.
     pub fn request_write_lease(&self, writes: &Arc<DelayedWrites>) -> bool {
+        if !self.keeps_write_leases.load(Ordering::Acquire) {
+            return false;
+        }
         let sent_at = self.options.system.now();
         let losses = {
             let mut leases = self.write_leases.lock();
@@ -52,10 +68,10 @@ impl Session {
             Some(id) => {
                 leases.held.retain(|_, other| !Arc::ptr_eq(other, writes));
                 leases.held.insert(id, writes.clone());
-                writes.leased(id, sent_at);
+                writes.leased(self.node(), id, sent_at);
             }
             // The lease may be recalled: it stays among those that are held until it is given back.
-            None => writes.end_lease(),
+            None => writes.end_lease(self.node()),
         }
         leases.in_flight -= 1;
         if leases.in_flight == 0 {
@@ -73,51 +89,99 @@ impl Session {
                 if leases.in_flight > 0 {
                     leases.recalled.insert(*id);
                 }
-                ended.extend(leases.held.remove(id));
+                ended.extend(leases.held.get(id).cloned());
             }
         }
+        let node = self.node();
         for writes in &ended {
-            writes.end_lease();
+            writes.end_lease(node);
         }
         for writes in &ended {
-            while !writes.finish_within(EXTENSION_INTERVAL) {
+            while !writes.finish_on_within(node, EXTENSION_INTERVAL) {
                 for other in &ended {
                     self.call_best_effort(LockRequest::WriteLease { handle: other.handle() });
                 }
             }
         }
+        // If the daemon has restarted meanwhile, they have other numbers, and are not given back.
+        self.write_leases.lock().held.retain(|id, _| !recalled.contains(id));
     }
 
-    /// The connection for events is broken, or works again.
-    pub fn note_events(&self, works: bool) {
-        let now = self.options.system.now();
+    /// The daemon has restarted, or the session is a new one: no write is delayed under the leases any more.
+    pub(super) fn suspend_write_leases(&self) {
         let mut leases = self.write_leases.lock();
-        leases.interrupted_at = (!works).then(|| leases.interrupted_at.unwrap_or(now));
+        leases.losses += 1;
+        for writes in leases.held.values() {
+            writes.end_lease(self.node());
+        }
     }
 
-    /// The daemon has restarted, or this is a `new_session`: all leases are lost. Another client may have
-    /// opened a file while its delayed writes were not acknowledged, if this one was silent. Such files
-    /// are not opened again, so that these writes, and all later ones, fail.
-    pub(super) fn lose_write_leases(&self, new_session: bool) {
-        let now = self.options.system.now();
-        let (held, interrupted_at) = {
+    /// Claims the leases under which writes are delayed that are not over, when the handles have been opened
+    /// again, on a connection that is the first to do so. `seq` is the number of its last call. `is_same`:
+    /// neither the session nor the boot of the host is a new one.
+    pub(super) fn claim_write_leases(
+        &self,
+        connection: &mut Connection,
+        seq: &mut u64,
+        is_same: bool,
+    ) -> io::Result<()> {
+        let may_claim = is_same && self.keeps_write_leases.load(Ordering::Acquire);
+        let held = self.write_leases.lock().held.clone();
+        for (id, writes) in held {
+            let is_pending = writes.await_lease(self.node());
+            let claimed =
+                if is_pending && may_claim { claim(connection, seq, &writes)? } else { None };
             let mut leases = self.write_leases.lock();
-            leases.losses += 1;
-            (std::mem::take(&mut leases.held), leases.interrupted_at.unwrap_or(now))
-        };
-        for writes in held.into_values() {
-            if writes.lose_lease(new_session, interrupted_at) {
-                tracing::error!(handle = writes.handle().0, address = %self.address,
-                    "delayed writes of an open file fail: the storage daemon has not heard of this \
-                     client in time");
-                self.handles.lock().remove(&writes.handle());
+            leases.held.remove(&id);
+            match claimed {
+                Some(new) => {
+                    writes.claimed(self.node(), new);
+                    leases.held.insert(new, writes);
+                }
+                None if is_pending => {
+                    tracing::error!(ino = %writes.ino(), address = %self.address,
+                        "delayed writes to an open file fail: the storage daemon has restarted, and \
+                         their lease is over");
+                    writes.lose();
+                }
+                None => {}
             }
         }
+        Ok(())
+    }
+
+    /// Whether the daemon knows the lease under which writes are delayed, whether it is recalled or not.
+    pub fn is_write_lease_held(&self, writes: &Arc<DelayedWrites>) -> Result<bool, Errno> {
+        let held = self.with_retries(|| {
+            self.call(InodeRequest::StatFs).map(|_: StatFs| ()).map_err(io::Error::other)?;
+            let mut identity = self.identity.lock();
+            let mut seq = identity.recovery_seq + 1;
+            let (mut connection, _, epoch) = self.attach(&identity, RECOVERY_SLOT, seq, false)?;
+            let held = claim(&mut connection, &mut seq, writes);
+            identity.recovery_seq = seq;
+            // Its leases are claimed first.
+            let has_restarted = epoch != self.epoch();
+            if has_restarted { Err(io::ErrorKind::ConnectionReset.into()) } else { held }
+        })?;
+        Ok(held.is_some() && held == writes.last_lease(self.node()))
     }
 
     /// A file is being closed.
     pub fn forget_write_lease(&self, writes: &Arc<DelayedWrites>) {
-        writes.end_lease();
+        writes.end_lease(self.node());
         self.write_leases.lock().held.retain(|_, other| !Arc::ptr_eq(other, writes));
     }
+}
+
+/// Asks on a [`RECOVERY_SLOT`] for the lease under which writes are delayed.
+fn claim(
+    connection: &mut Connection,
+    seq: &mut u64,
+    writes: &DelayedWrites,
+) -> io::Result<Option<LeaseId>> {
+    *seq += 1;
+    let call = Call::new(*seq, LockRequest::WriteLease { handle: writes.handle() });
+    let reply = connection.call(&call, &[], &mut [])?.reply;
+    let leases: Result<Vec<Option<LeaseId>>, Errno> = reply.try_into();
+    Ok(leases.unwrap_or_default().first().copied().flatten())
 }

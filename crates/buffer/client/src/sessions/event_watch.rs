@@ -62,9 +62,6 @@ fn watch_events(sessions: &Weak<Sessions>, node: NodeIndex) {
                     return;
                 };
                 let Some((granted, recalled, recalled_cache)) = awaited else {
-                    if let Ok(session) = all.session(node) {
-                        session.note_events(false);
-                    }
                     break;
                 };
                 if let Ok(session) = all.session(node) {
@@ -91,7 +88,6 @@ fn connect(sessions: &Sessions, node: NodeIndex, seq: u64) -> Option<(Connection
     // Events may be far between. A daemon that dies closes the connection.
     connection.set_timeout(None).ok()?;
     let epoch = session.epoch();
-    session.note_events(true);
     // A daemon that restarted does not know the pending locks.
     session.request_pending_locks();
     Some((connection, epoch))

@@ -356,11 +356,14 @@ impl Sessions {
         requests: impl IntoIterator<Item = (NodeIndex, impl Into<Request>)>,
         mut take: impl FnMut(NodeIndex, Result<SessionReply<T>, Errno>),
     ) {
-        let mut requests = requests.into_iter().peekable();
-        if requests.peek().is_none() {
+        let requests = requests.into_iter().map(|(node, request)| (node, request.into()));
+        let requests: Vec<(NodeIndex, Request)> = requests.collect();
+        if requests.is_empty() {
             return;
         }
-        self.pending_writes.finish();
+        for (_, request) in &requests {
+            self.pending_writes.finish_before(request).iter().for_each(|file| file.finish());
+        }
         self.delegation.finish();
         let recalls = self.cache_recalls.count();
         let mut in_flight = VecDeque::new();
@@ -385,8 +388,8 @@ impl Sessions {
                 receive(first);
             }
             let session = self.session(node);
-            let sent = session
-                .and_then(|session| Ok((session, session.send_call(caller, request.into())?)));
+            let sent =
+                session.and_then(|session| Ok((session, session.send_call(caller, request)?)));
             in_flight.push_back((node, sent));
             assert!(in_flight.len() <= MAX_IN_FLIGHT);
         }

@@ -4,7 +4,7 @@ use super::support::faulty_network::FaultyNetwork;
 use super::support::network_pool::NetworkPool;
 use super::support::process::{Process, be_the_mount, key, start_mount};
 use super::support::{INSTANCE, Temporary, make_instance, mount_at, unmount};
-use super::{PIECE, Site, check_content, content, expected, write_piece};
+use super::{NODES, PIECE, Site, check_content, content, expected, write_piece};
 use forebay_client::{ClientOptions, Fs};
 use forebay_protocol::address::Address;
 use std::fs::{self, File, OpenOptions};
@@ -33,24 +33,27 @@ fn close(file: File) -> io::Result<()> {
 
 #[test]
 fn full_instance_refuses_the_write_that_does_not_fit() {
-    let site = Site::with(NetworkPool::with_capacity(1, 24 << 20), &FaultyNetwork::default());
-    let (here, there) = site.file("file");
-    let file = File::create(&here).unwrap();
-    let mut end = 0;
-    let refused = loop {
-        match file.write_at(&content(end, 47_008), end) {
-            Ok(count) => end += count as u64,
-            Err(error) => break error.raw_os_error(),
-        }
-        assert!(end < 32 << 20);
-    };
-    assert_eq!(refused, Some(libc::ENOSPC));
-    assert!(end > 16 << 20, "{end} bytes");
-    file.sync_data().unwrap();
-    close(file).unwrap();
-    check_content(&there, end);
-    fs::remove_file(&there).unwrap();
-    site.end();
+    for nodes in NODES {
+        let site =
+            Site::with(NetworkPool::with_capacity(nodes, 24 << 20), &FaultyNetwork::default());
+        let (here, there) = site.file("file");
+        let file = File::create(&here).unwrap();
+        let mut end = 0;
+        let refused = loop {
+            match file.write_at(&content(end, 47_008), end) {
+                Ok(count) => end += count as u64,
+                Err(error) => break error.raw_os_error(),
+            }
+            assert!(end < 32 << 20);
+        };
+        assert_eq!(refused, Some(libc::ENOSPC));
+        assert!(end > 16 << 20, "{end} bytes");
+        file.sync_data().unwrap();
+        close(file).unwrap();
+        check_content(&there, end);
+        fs::remove_file(&there).unwrap();
+        site.end();
+    }
 }
 
 /// The call of a program that reports an error of delayed writes before it.
@@ -65,9 +68,9 @@ const REPORTS: [(&str, Report); 3] = [
 
 #[test]
 fn writes_of_a_mount_that_lost_its_lease_fail_and_are_reported() {
-    for (name, report) in REPORTS {
+    for ((name, report), nodes) in REPORTS.into_iter().zip([1, 3, 1]) {
         let network = FaultyNetwork::default();
-        let site = Site::with(NetworkPool::new(1), &network);
+        let site = Site::with(NetworkPool::new(nodes), &network);
         let (here, there) = site.file("file");
         let file = File::create(&here).unwrap();
         let end = (0..1000).fold(0, |end, _| write_piece(&file, end, 1000));
@@ -99,19 +102,21 @@ fn writes_of_a_mount_that_lost_its_lease_fail_and_are_reported() {
 
 #[test]
 fn mount_that_is_cut_off_loses_nothing_if_others_only_look_at_attributes() {
-    let network = FaultyNetwork::default();
-    let site = Site::with(NetworkPool::new(1), &network);
-    let (here, there) = site.file("file");
-    let file = File::create(&here).unwrap();
-    let mut end = (0..2000).fold(0, |end, _| write_piece(&file, end, 1000));
-    network.cut(true);
-    assert!(fs::metadata(&there).unwrap().len() > 0);
-    network.cut(false);
-    end = (0..2000).fold(end, |end, _| write_piece(&file, end, 1000));
-    file.sync_all().unwrap();
-    close(file).unwrap();
-    check_content(&there, end);
-    site.end();
+    for nodes in NODES {
+        let network = FaultyNetwork::default();
+        let site = Site::with(NetworkPool::new(nodes), &network);
+        let (here, there) = site.file("file");
+        let file = File::create(&here).unwrap();
+        let mut end = (0..2000).fold(0, |end, _| write_piece(&file, end, 1000));
+        network.cut(true);
+        assert!(fs::metadata(&there).unwrap().len() > 0);
+        network.cut(false);
+        end = (0..2000).fold(end, |end, _| write_piece(&file, end, 1000));
+        file.sync_all().unwrap();
+        close(file).unwrap();
+        check_content(&there, end);
+        site.end();
+    }
 }
 
 const MOUNT: &str = "delayed_writes::faults::mount_process";

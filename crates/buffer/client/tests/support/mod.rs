@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test program uses its own part
 
 pub mod faulty_network;
+pub mod held_network;
 pub mod network_pool;
 pub mod process;
 pub mod striped_admin;

@@ -37,6 +37,12 @@ impl NetworkPool {
         self.daemons[0].tcp_address().unwrap()
     }
 
+    /// The addresses of all daemons.
+    pub fn addresses(&self) -> Vec<String> {
+        let address = |daemon: &Daemon| daemon.tcp_address().unwrap().to_string();
+        self.daemons.iter().map(address).collect()
+    }
+
     pub fn attach(&self, options: ClientOptions) -> Fs {
         let nodes: Vec<_> =
             self.daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();

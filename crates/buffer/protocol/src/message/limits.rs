@@ -41,6 +41,11 @@ pub const MAX_SLOTS: u32 = 64;
 /// The slot on which storage nodes note the number of a session's [delegation](super::Delegated). No
 /// connection has it.
 pub const DELEGATION_SLOT: u32 = MAX_SLOTS;
+/// The first of the slots on which storage nodes note the write leases of a session, one for each. No
+/// connection has them.
+pub const FIRST_WRITE_LEASE_SLOT: u32 = 1 << 16;
+/// Most write leases of a session on a storage node.
+pub const MAX_WRITE_LEASES: u32 = 1024;
 /// Most data connections of a session.
 pub const MAX_DATA_CONNECTIONS: u32 = 4096;
 /// The slot on which a session reopens its handles after a restart of the daemon, before it uses any

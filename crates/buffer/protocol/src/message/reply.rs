@@ -34,6 +34,9 @@ pub enum Reply {
         placement: Placement,
         /// The daemon takes [batches](super::Request::Batch).
         takes_batches: Trailing<bool>,
+        /// The daemon [remembers](super::LockRequest::WriteLease) write leases when it is restarted, and
+        /// grants them for data objects of all nodes.
+        keeps_write_leases: Trailing<bool>,
     },
     /// All instances.
     Instances(Vec<InstanceUsage>),

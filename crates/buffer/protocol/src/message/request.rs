@@ -418,11 +418,15 @@ pub enum LockRequest {
     /// its last request was sent, when it is recalled, or when the handle is closed. Answered by
     /// [`Reply::Leases`].
     Lease { handles: Vec<HandleId> },
-    /// Acquire a write lease on the file of a handle that is open for writing, if no other session has
-    /// the file open; or, for its holder, extend the time to give it back after a recall, which is
-    /// [`WRITE_LEASE_RECALL_NS`]. The holder may report writes to a program before it sends them: other
-    /// sessions do not observe the file before the lease is given back, or the time has passed. It ends
-    /// when the handle is closed. Answered by [`Reply::Leases`] with one.
+    /// Acquire a write lease on the data object of a handle that is open for writing, if no other session
+    /// has the object open; or, for its holder, extend the time to give it back after a recall, which is
+    /// [`WRITE_LEASE_RECALL_NS`]. The holder may report writes to a program before it sends them to this
+    /// node: other sessions do not observe the object before the lease is given back, or the time has
+    /// passed. It ends when the handle is closed. Answered by [`Reply::Leases`] with one.
+    ///
+    /// After a restart of the daemon a holder with such writes asks for its lease again on
+    /// [`RECOVERY_SLOT`], when it has opened the handle again. Without a lease in the reply another session
+    /// may have opened or truncated the file since, and the writes must not be sent.
     WriteLease { handle: HandleId },
 }
 

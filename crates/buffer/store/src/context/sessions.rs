@@ -296,9 +296,10 @@ impl Sessions {
         self.returning.contains(&id)
     }
 
-    /// A session has opened its handles again: it makes other requests.
-    pub fn has_returned(&mut self, id: SessionId) {
-        self.returning.remove(&id);
+    /// A session has opened its handles again: it makes other requests. Returns whether this is the first
+    /// one.
+    pub fn has_returned(&mut self, id: SessionId) -> bool {
+        self.returning.remove(&id)
     }
 
     /// Whether sessions of an instance from before this start may still open their handles again.

@@ -100,11 +100,12 @@ impl<O: Objects + Clone> Node<O> {
 
     /// Carry out a call of a session: now, or when it is not blocked any more.
     fn call_of_session(&mut self, conn: ConnId, call: Call) -> Handled<O> {
-        let connection = self.connections.get(conn)?;
+        self.connections.get(conn)?;
         let (id, slot) = self.connections.session(conn).ok_or(Errno::ENOTCONN)?;
-        if slot != RECOVERY_SLOT {
-            self.context.sessions.has_returned(id);
+        if slot != RECOVERY_SLOT && self.context.sessions.has_returned(id) {
+            self.end_unclaimed_write_leases(id);
         }
+        let connection = self.connections.get(conn)?;
         let now_ns = self.context.now.steady_ns;
         let session = self.context.sessions.get_mut(id)?;
         if connection_slot(slot) < PROBE_SLOT {
@@ -240,6 +241,15 @@ impl<O: Objects + Clone> Node<O> {
                 Ok(Outcome::Deferred)
             }
             Some(_) | None => result,
+        }
+    }
+
+    /// A session from before this start has opened its handles again, and has claimed its write leases.
+    fn end_unclaimed_write_leases(&mut self, id: SessionId) {
+        let session = self.context.sessions.get(id);
+        let instance = session.ok().and_then(|session| session.state.instance);
+        if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
+            volume.end_unclaimed_write_leases(&mut self.context, id);
         }
     }
 

@@ -92,8 +92,7 @@ impl<O: Objects + Clone> Node<O> {
         }
         for (session, state) in &state.sessions {
             if let Some(volume) = state.instance.and_then(|id| volumes.get_mut(&id)) {
-                let may_be_delegated = state.delegation().is_some();
-                volume.restore_session(*session, now.steady_ns, may_be_delegated);
+                volume.restore_session(*session, state, now.steady_ns);
             }
         }
         let mut secrets = Secrets::new(seed, epoch);

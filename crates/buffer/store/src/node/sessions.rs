@@ -79,6 +79,7 @@ impl<O: Objects + Clone> Node<O> {
             placement: spec
                 .map_or_else(Placement::single_node, |spec| spec.placement.without_secret()),
             takes_batches: Trailing(true),
+            keeps_write_leases: Trailing(true),
         })
     }
 

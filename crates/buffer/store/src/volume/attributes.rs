@@ -92,7 +92,7 @@ impl<O: Objects> Volume<O> {
         let change = names.plan_set(&requester.user, ino, set, is_writable, node.now.wall)?;
         let is_single = matches!(names.find(ino)?.body, Body::File);
         if set.size.is_some() {
-            self.fence_silent_holder(node, ino, requester.origin.session);
+            self.fence_silent_holder(node, ino, Some(requester.origin.session))?;
         }
         if is_single {
             self.set_object_attributes(node, ino, set.size, &change)?;

@@ -51,7 +51,7 @@ impl<O: Objects> Volume<O> {
         // The new handle makes the length unknown.
         let length = self.length(ino);
         let is_empty = length.is_some_and(|length| length.known && length.size == 0);
-        self.fence_silent_holder(node, ino, origin.session);
+        self.fence_silent_holder(node, ino, Some(origin.session))?;
         self.add_handle(node, origin, id, ino, mode)?;
         if mode.truncate && is_file {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -199,6 +199,7 @@ impl<O: Objects> Volume<O> {
             None if created => {}
             None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
+        self.fence_silent_holder(node, ino, Some(origin.session))?;
         self.add_handle(node, origin, id, ino, mode)?;
         let passes_descriptor =
             mode.descriptor && origin.passes_descriptors && self.space.has_object(ino);
@@ -270,6 +271,8 @@ impl<O: Objects> Volume<O> {
     pub fn close(&mut self, node: &mut Context<O>, session: SessionId, id: HandleId) {
         if let Some(handle) = self.handles.remove(session, id) {
             self.handle_closed(node, session, id, &handle);
+        } else if let Some(ino) = self.write_leases.object_of((session, id)) {
+            self.close_lease(node, ino, (session, id)); // it was not opened again
         }
     }
 
@@ -295,8 +298,8 @@ impl<O: Objects> Volume<O> {
         self.unlock_append(node, ino, (session, id));
         if !handle.is_piece {
             self.close_locks(node, session, ino, id);
-            self.close_lease(node, ino, (session, id));
         }
+        self.close_lease(node, ino, (session, id));
         self.space.release(handle.grant().0);
         // There is nothing to checksum in an empty object.
         if mode.write && self.recharge(ino) != Some(0) {

@@ -18,6 +18,8 @@ pub struct Handle {
     pub is_piece: bool,
     /// It is a write handle of a striped file whose metadata is here, counted in [`Handles::writers`].
     pub is_counted_writer: bool,
+    /// No write through it is carried out any more.
+    pub is_fenced: bool,
     grant: u64,
     grant_ahead: u64,
 }
@@ -31,6 +33,7 @@ impl Handle {
             mode,
             is_piece: false,
             is_counted_writer: mode.write && is_striped,
+            is_fenced: false,
             grant: 0,
             grant_ahead: FIRST_GRANT_AHEAD,
         }

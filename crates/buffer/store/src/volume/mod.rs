@@ -42,7 +42,7 @@ use crate::driver::ConnId;
 use crate::namespace::{Change, Namespace, PieceNodes};
 use crate::objects::{ObjectId, Objects};
 use crate::shared_space::SharedSpace;
-use crate::state::{Event, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
+use crate::state::{Event, SessionState, SlotResult, SlotUpdate, VolumeEvent, VolumeState};
 use cache_leases::CacheLeases;
 pub use cache_leases::changes;
 use checksums::Invalidations;
@@ -51,7 +51,7 @@ use events::Events;
 use forebay_policy::layout::FIRST_WIDTH;
 use forebay_protocol::message::ACCESS_ACL;
 use forebay_protocol::{Errno, Ino, InstanceId, NodeIndex, Reply, SessionId};
-use handles::Handles;
+use handles::{Handle, Handles};
 use leases::ReadLeases;
 use lengths::Lengths;
 use locks::FileLocks;
@@ -63,7 +63,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tasks::Tasks;
 use transactions::{Coordinator, Participant};
 use tx_locks::{TxLockOwner, TxLocks};
-use write_leases::WriteLeases;
+use write_leases::{WaitingMessages, WriteLeases};
 
 /// The state of one instance on this node.
 #[derive(Debug)]
@@ -77,6 +77,7 @@ pub struct Volume<O> {
     locks: FileLocks,
     leases: ReadLeases,
     write_leases: WriteLeases,
+    waiting_messages: WaitingMessages,
     events: Events,
     cache_leases: CacheLeases,
     invalidations: Invalidations,
@@ -119,6 +120,7 @@ impl<O: Objects> Volume<O> {
             locks: FileLocks::default(),
             leases: ReadLeases::default(),
             write_leases: WriteLeases::default(),
+            waiting_messages: WaitingMessages::default(),
             events: Events::default(),
             cache_leases: CacheLeases::default(),
             invalidations: Invalidations::default(),
@@ -155,13 +157,16 @@ impl<O: Objects> Volume<O> {
     }
 
     /// A session from before this start is attached; its client may be caching.
-    pub fn restore_session(&mut self, session: SessionId, now_ns: u64, may_be_delegated: bool) {
+    pub fn restore_session(&mut self, session: SessionId, state: &SessionState, now_ns: u64) {
         self.handles.attach(session);
+        for (slot, handle, ino) in state.write_leases() {
+            self.write_leases.restore(ino, (session, handle), slot);
+        }
         if self.state.leased {
             self.leases = ReadLeases::forgotten(now_ns);
         }
         self.cache_leases.extend(session, now_ns);
-        if may_be_delegated {
+        if state.delegation().is_some() {
             self.cache_leases.delegate(session);
             self.events.restore_obedience(session);
         }
@@ -244,6 +249,7 @@ impl<O: Objects> Volume<O> {
     /// A session is over: close its handles, and forget it.
     pub fn detach(&mut self, node: &mut Context<O>, session: SessionId) {
         self.close_all(node, session);
+        self.end_unclaimed_write_leases(node, session);
         self.end_events(node, session);
         self.cache_leases.end_delegation(session);
         self.handles.detach(session);
@@ -390,7 +396,8 @@ impl<O: Objects> Volume<O> {
         }
         for (ino, (session, id)) in self.write_leases.iter() {
             let handle = self.handles.get(session, id);
-            assert!(handle.is_ok_and(|handle| handle.ino == ino && handle.mode.write));
+            let is_writer = |handle: &Handle| handle.ino == ino && handle.mode.write;
+            assert!(handle.as_ref().err().is_some() || handle.is_ok_and(is_writer));
             assert!(!self.handles.is_open_elsewhere(ino, session), "file {ino} is leased");
         }
         let tasks: Vec<_> = self.tasks.lock_owners().collect();

@@ -3,6 +3,7 @@
 use super::{DelayedWrites, MAX_QUEUE, State, reported};
 use crate::file::parts::Parts;
 use crate::sessions::PendingWrites;
+use forebay_policy::layout::Extent;
 use forebay_protocol::Errno;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,21 +38,15 @@ fn run(writes: &Arc<DelayedWrites>, parts: &Parts) {
     PendingWrites::begin_sender();
     let mut batch = Vec::new();
     while let Some(offset) = next_batch(writes, &mut batch) {
-        if writes.needs_confirmation()
-            && let Ok(session) = parts.attachment.sessions.session(parts.primary.node)
-        {
-            session.request_write_lease(writes);
-        }
-        let result = send(parts, &batch, offset);
+        let result = send(writes, parts, &batch, offset);
         if let Err(errno) = result {
             tracing::error!(ino = %parts.ino, offset, length = batch.len(), %errno,
                 "a delayed write failed");
             pending.record_failure(parts.ino, reported(errno));
+            writes.end_all_leases();
         }
         let mut state = writes.state.lock();
-        if result.is_err() {
-            state.lease = None;
-        }
+        state.in_flight = 0..0;
         state.finished += batch.len() as u64;
         if !state.is_pending() {
             pending.remove(writes);
@@ -78,17 +73,52 @@ fn next_batch(writes: &DelayedWrites, batch: &mut Vec<u8>) -> Option<u64> {
     }
     std::mem::swap(&mut state.queue, batch);
     assert!(batch.len() <= MAX_QUEUE);
+    state.in_flight = state.start..state.start + batch.len() as u64;
     // Writes may wait for space in the queue.
     writes.changed.notify_all();
     Some(state.start)
 }
 
 /// Writes all of `data`, whose space is reserved.
-fn send(parts: &Parts, data: &[u8], offset: u64) -> Result<(), Errno> {
+fn send(writes: &Arc<DelayedWrites>, parts: &Parts, data: &[u8], offset: u64) -> Result<(), Errno> {
+    for extent in writes.extents(offset, data.len() as u64) {
+        let start = (extent.offset - offset) as usize;
+        let piece = &data[start..start + extent.length as usize];
+        let mut sent = send_extent(writes, parts, piece, &extent);
+        if let Err(Errno::EBADF | Errno::ESTALE) = sent
+            && extent.node != parts.primary.node
+            && reopen(writes, parts, &extent)?
+        {
+            sent = send_extent(writes, parts, piece, &extent);
+        }
+        if let Err(Errno::EBADF | Errno::ESTALE) = sent {
+            // Another client has opened or truncated it.
+            writes.lose();
+        }
+        sent?;
+        let mut state = writes.state.lock();
+        state.in_flight.start = extent.offset + extent.length;
+        writes.changed.notify_all();
+    }
+    parts.confirm_write()
+}
+
+/// Writes the part of the data that is in one data object.
+fn send_extent(
+    writes: &Arc<DelayedWrites>,
+    parts: &Parts,
+    data: &[u8],
+    extent: &Extent,
+) -> Result<(), Errno> {
+    let part = parts.part(extent.node)?;
+    if writes.needs_confirmation(extent.node) {
+        parts.session(extent.node)?.request_write_lease(writes);
+    }
     let mut done = 0;
     while done < data.len() {
-        let at = offset + done as u64;
-        let count = parts.primary.write(&parts.attachment, &data[done..], at)?;
+        let at = extent.object_offset + done as u64;
+        let check = || writes.check();
+        let count = part.write_if(&parts.attachment, &data[done..], at, &check)?;
         if count == 0 {
             return Err(Errno::EIO);
         }
@@ -96,4 +126,12 @@ fn send(parts: &Parts, data: &[u8], offset: u64) -> Result<(), Errno> {
     }
     assert_eq!(done, data.len());
     Ok(())
+}
+
+/// Opens a data object again whose node has restarted after the capability for it had expired. Returns
+/// whether the lease is still that under which the writes were delayed.
+fn reopen(writes: &Arc<DelayedWrites>, parts: &Parts, extent: &Extent) -> Result<bool, Errno> {
+    writes.check()?;
+    parts.open_part(extent.node)?;
+    parts.session(extent.node)?.is_write_lease_held(writes)
 }

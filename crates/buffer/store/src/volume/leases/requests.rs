@@ -118,8 +118,10 @@ impl<O: Objects> Volume<O> {
 
     /// A holder has given a recalled lease back.
     pub fn lease_returned(&mut self, node: &mut Context<O>, ino: Ino, holder: Holder, id: LeaseId) {
-        let is_over = self.write_leases.end(ino, holder, Some(id));
-        if self.leases.end(ino, holder, Some(id)) || is_over {
+        if let Some(ended) = self.write_leases.end(ino, holder, Some(id)) {
+            self.write_lease_ended(node, ino, ended);
+        }
+        if self.leases.end(ino, holder, Some(id)) {
             node.parked.note_unlocked(self.id());
         }
     }
@@ -127,14 +129,18 @@ impl<O: Objects> Volume<O> {
     /// A handle is closed: its lease ends.
     pub fn close_lease(&mut self, node: &mut Context<O>, ino: Ino, (session, handle): Holder) {
         self.events.remove_recall(session, (ino, handle));
-        let is_over = self.write_leases.end(ino, (session, handle), None);
-        if self.leases.end(ino, (session, handle), None) || is_over {
+        if let Some(ended) = self.write_leases.end(ino, (session, handle), None) {
+            self.write_lease_ended(node, ino, ended);
+        }
+        if self.leases.end(ino, (session, handle), None) {
             node.parked.note_unlocked(self.id());
         }
     }
 
     /// A session from before this start has expired without opening its files again.
     pub fn session_lost(&mut self) {
+        // On this host it may read through descriptors.
+        self.write_leases.disable();
         // On several nodes a client that was silent for the time of a session's lease asks before it
         // acknowledges a write.
         if !self.is_striped() {
@@ -150,6 +156,7 @@ impl<O: Objects> Volume<O> {
 
     /// Forget leases that have expired, and note when there are none any more.
     pub fn forget_unused_leases(&mut self, node: &mut Context<O>) {
+        self.note_ended_write_leases(node);
         let any_valid =
             self.leases.forget_unused(node.now.steady_ns) || !self.write_leases.is_empty();
         if self.state.leased && !any_valid && node.log_space >= LogSpace::Normal {

@@ -51,6 +51,7 @@ impl<O: Objects> Volume<O> {
         if arrival.restarted {
             self.pieces.check_again(from, &self.space);
             self.confirmations.node_restarted(from);
+            self.waiting_messages.drop_from(from);
         }
         if arrival.is_addressed && arrival.is_duplicate {
             return;
@@ -66,7 +67,7 @@ impl<O: Objects> Volume<O> {
         }
     }
 
-    fn handle_message(&mut self, node: &mut Context<O>, from: NodeIndex, payload: PeerPayload) {
+    pub fn handle_message(&mut self, node: &mut Context<O>, from: NodeIndex, payload: PeerPayload) {
         match payload {
             PeerPayload::Probe => self.send(node, from, PeerPayload::ProbeAck),
             PeerPayload::ProbeAck => {}
@@ -77,6 +78,10 @@ impl<O: Objects> Volume<O> {
                 }
             }
             PeerPayload::ResizeObject { task, oldest, ino, length } => {
+                let message = || PeerPayload::ResizeObject { task, oldest, ino, length };
+                if self.waits_for_writes(node, from, ino, message) {
+                    return;
+                }
                 let is_new = self.links.is_new_resize(from, task, oldest);
                 self.resize_and_report(node, from, task, ino, is_new.then_some(length));
             }
@@ -105,7 +110,12 @@ impl<O: Objects> Volume<O> {
             PeerPayload::Resolve { tx, commit } => self.resolve(node, from, tx, commit),
             PeerPayload::TxDone { tx, durable } => self.participant_done(node, from, tx, durable),
             PeerPayload::QueryOutcome { tx } => self.decision_queried(node, from, tx),
-            PeerPayload::SyncObject { sync, ino } => self.sync_piece(node, (from, sync), ino),
+            PeerPayload::SyncObject { sync, ino } => {
+                let message = || PeerPayload::SyncObject { sync, ino };
+                if !self.waits_for_writes(node, from, ino, message) {
+                    self.sync_piece(node, (from, sync), ino);
+                }
+            }
             PeerPayload::ObjectSynced { sync, result } => {
                 self.piece_synced(node, (from, sync), result)
             }

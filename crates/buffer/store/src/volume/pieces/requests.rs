@@ -128,6 +128,7 @@ impl<O: Objects> Volume<O> {
         if mode.write || passes_descriptor {
             self.ensure_object(node, ino)?;
         }
+        self.fence_silent_holder(node, ino, Some(requester.origin.session))?;
         let local = (requester.origin.session, id);
         let is_new = self.handles.get(local.0, local.1).is_err();
         self.add_piece_handle(node, &requester.origin, id, ino, mode)?;
@@ -238,6 +239,10 @@ impl<O: Objects> Volume<O> {
     pub fn report_objects(&mut self, node: &mut Context<O>, to: NodeIndex, queries: &[(u64, Ino)]) {
         let mut reports = Vec::with_capacity(queries.len());
         for (task, ino) in queries {
+            let query = || PeerPayload::StatObjects(vec![(*task, *ino)]);
+            if self.waits_for_writes(node, to, *ino, query) {
+                continue;
+            }
             match self.object_info(*ino) {
                 Ok(info) => reports.push((*task, info)),
                 Err(errno) => tracing::warn!(%errno, "cannot stat a data object"),
@@ -257,6 +262,11 @@ impl<O: Objects> Volume<O> {
     ) {
         if ino.metadata_node() != to {
             return;
+        }
+        if length.is_some()
+            && let Err(errno) = self.fence_silent_holder(node, ino, None)
+        {
+            return self.send(node, to, PeerPayload::ObjectResized { task, info: Err(errno) });
         }
         if let Some(length) = length
             && self.objects.has_durable_checksums(self.object(ino))

@@ -1,21 +1,26 @@
-//! Requests for write leases, and requests of other sessions that observe a leased file.
+//! Requests for write leases, and requests of other sessions and nodes that observe a leased object.
 
-use super::Conflict;
+use super::{Conflict, Ended};
 use crate::context::{Context, Handled, Origin, Outcome, Requester};
 use crate::driver::Effect;
 use crate::log::LogSpace;
 use crate::objects::Objects;
-use crate::state::{SlotResult, VolumeEvent};
+use crate::state::{SlotResult, SlotUpdate, VolumeEvent};
 use crate::volume::Volume;
+use crate::volume::leases::Holder;
 #[cfg(doc)]
 use forebay_protocol::message::LockRequest;
 use forebay_protocol::message::{
     FileRequest, InodeRequest, MAX_REQUEST_INODES, NameRequest, RECOVERY_SLOT,
 };
-use forebay_protocol::{FileKind, HandleId, Ino, LeaseId, Reply, Request, SessionId};
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::{
+    Errno, FileKind, HandleId, Ino, LeaseId, NodeIndex, Reply, Request, SessionId,
+};
 
 impl<O: Objects> Volume<O> {
-    /// Grants a write lease, or extends the time to give it back: [`LockRequest::WriteLease`].
+    /// Grants a write lease, extends the time to give it back, or lets its holder claim it after a restart:
+    /// [`LockRequest::WriteLease`].
     pub fn write_lease(
         &mut self,
         node: &mut Context<O>,
@@ -32,33 +37,74 @@ impl<O: Objects> Volume<O> {
         origin: &Origin,
         id: HandleId,
     ) -> Option<LeaseId> {
-        let handle = self.handles.get(origin.session, id).ok()?;
-        let ino = handle.ino;
-        if handle.is_piece || !handle.mode.write || !self.may_lease_for_writing(node, origin, ino) {
-            return None;
-        }
-        if !self.is_leased() {
-            node.require_log_space(LogSpace::Normal).ok()?;
-            self.log(node, VolumeEvent::Leased(true), None);
-        }
-        let (secrets, now_ns) = (&mut node.secrets, node.now.steady_ns);
         let holder = (origin.session, id);
-        self.write_leases.grant(ino, holder, now_ns, || LeaseId(secrets.next()))
+        let now_ns = node.now.steady_ns;
+        let held = self.write_leases.object_of(holder);
+        if origin.slot == RECOVERY_SLOT {
+            let secrets = &mut node.secrets;
+            return self.write_leases.claim(held?, holder, now_ns, || LeaseId(secrets.next()));
+        }
+        let ino = match held {
+            Some(ino) => ino,
+            None => {
+                let handle = self.handles.get(origin.session, id).ok()?;
+                let (ino, is_writer) = (handle.ino, handle.mode.write && !handle.is_fenced);
+                if !is_writer || !self.may_lease_for_writing(node, origin, ino) {
+                    return None;
+                }
+                node.require_log_space(LogSpace::Normal).ok()?;
+                self.note_ended_write_leases(node);
+                ino
+            }
+        };
+        let secrets = &mut node.secrets;
+        let granted = self.write_leases.grant(ino, holder, now_ns, || LeaseId(secrets.next()))?;
+        if let Some(slot) = granted.new_slot {
+            self.note_write_lease(node, holder, slot, SlotResult::Attr(ino));
+        }
+        Some(granted.id)
     }
 
-    /// Whether no other client can observe or change a file without a request that recalls the lease.
-    /// On several nodes, requests to other nodes can; clients with descriptors do not send their writes.
+    /// Notes durably that a handle has the lease on an inode, or ([`SlotResult::Done`]) that it has ended.
+    fn note_write_lease(
+        &mut self,
+        node: &mut Context<O>,
+        (session, handle): Holder,
+        slot: u32,
+        result: SlotResult,
+    ) {
+        // A session that is over takes its leases with it.
+        if node.sessions.get(session).is_ok() {
+            let update = SlotUpdate { session, slot, seq: handle.0, result };
+            self.log(node, VolumeEvent::Leased(true), Some(update));
+        }
+    }
+
+    /// Notes that leases have ended for which the log had no space.
+    pub fn note_ended_write_leases(&mut self, node: &mut Context<O>) {
+        if node.log_space > LogSpace::Exhausted {
+            for Ended { holder, slot, .. } in self.write_leases.take_ended() {
+                self.note_write_lease(node, holder, slot, SlotResult::Done);
+            }
+        }
+    }
+
+    /// Whether no other client can observe or change a data object without a request, or a message of
+    /// another node, that recalls the lease. Clients with descriptors do not send their writes.
     fn may_lease_for_writing(&self, node: &Context<O>, origin: &Origin, ino: Ino) -> bool {
-        let is_file = self.names().get(ino).is_some_and(|inode| inode.kind() == FileKind::File);
+        let is_file = match self.names().get(ino) {
+            Some(inode) => inode.kind() == FileKind::File,
+            None => !self.names().owns(ino),
+        };
         is_file
-            && !self.is_striped()
             && origin.session_uses_data_connections
             && !self.handles.is_open_elsewhere(ino, origin.session)
             && !node.sessions.any_returning_to(self.id())
             && !self.leases.is_disabled()
+            && !self.write_leases.is_disabled()
     }
 
-    /// Recalls the write leases of other sessions on files that a request observes; the request leads,
+    /// Recalls the write leases of other sessions on objects that a request observes; the request leads,
     /// or led before, to `completed`. Returns the time at which to retry it, if it is not retried
     /// before because they were given back.
     pub fn recall_write_leases(
@@ -81,30 +127,104 @@ impl<O: Objects> Volume<O> {
         observed.retain(|ino| self.write_leases.contains(*ino));
         let mut wait_until_ns = None;
         for ino in observed {
-            match self.write_leases.recall(ino, origin.session, now_ns) {
-                None | Some(Conflict::Overdue) => {}
-                Some(Conflict::Waits { until_ns, holder, id, is_first }) => {
-                    wait_until_ns = wait_until_ns.max(Some(until_ns));
-                    if is_first {
-                        self.events.add_recall(holder.0, (ino, holder.1), id);
-                        self.notify(node, holder.0);
-                    }
-                }
+            if reopens {
+                // It was open when this node ended, so that the lease had been given back.
+                let ended = self.write_leases.end_unclaimed_of_others(ino, origin.session);
+                ended.into_iter().for_each(|ended| self.write_lease_ended(node, ino, ended));
             }
+            let until_ns = self.recall_write_lease(node, ino, Some(origin.session));
+            wait_until_ns = wait_until_ns.max(until_ns);
         }
         wait_until_ns
     }
 
-    /// Ends the lease of another session, which has not given it back in time, on a file that is opened
-    /// or truncated: no later write of the holder is carried out.
-    pub fn fence_silent_holder(&mut self, node: &mut Context<O>, ino: Ino, session: SessionId) {
-        let holder = self.write_leases.holder(ino).filter(|holder| holder.0 != session);
-        let Some((silent, handle)) = holder else { return };
-        tracing::warn!(%ino, session = silent.0,
-            "a client that is silent had a write lease: its writes are refused from now on");
-        node.effects.push(Effect::BulkClose(silent, handle));
-        self.events.remove_recall(silent, (ino, handle));
-        self.write_leases.end(ino, (silent, handle), None);
+    /// Recalls the write lease on an object, unless it is of `session`. Returns the time until which its
+    /// holder may give it back.
+    fn recall_write_lease(
+        &mut self,
+        node: &mut Context<O>,
+        ino: Ino,
+        session: Option<SessionId>,
+    ) -> Option<u64> {
+        match self.write_leases.recall(ino, session, node.now.steady_ns) {
+            None | Some(Conflict::Overdue) => None,
+            Some(Conflict::Waits { until_ns, holder, id, is_first }) => {
+                if is_first {
+                    self.events.add_recall(holder.0, (ino, holder.1), id);
+                    self.notify(node, holder.0);
+                }
+                Some(until_ns)
+            }
+        }
+    }
+
+    /// A message of another node observes an object: whether it waits until its write lease is given back,
+    /// or until its sender repeats it after the time for that.
+    pub fn waits_for_writes(
+        &mut self,
+        node: &mut Context<O>,
+        from: NodeIndex,
+        ino: Ino,
+        message: impl FnOnce() -> PeerPayload,
+    ) -> bool {
+        if self.recall_write_lease(node, ino, None).is_none() {
+            return false;
+        }
+        self.waiting_messages.add(ino, from, message(), node.now.steady_ns);
+        true
+    }
+
+    /// Ends the lease of another session than `session`, which has not given it back in time, on an object
+    /// that is opened or truncated: no later write of the holder is carried out.
+    pub fn fence_silent_holder(
+        &mut self,
+        node: &mut Context<O>,
+        ino: Ino,
+        session: Option<SessionId>,
+    ) -> Result<(), Errno> {
+        if !self.write_leases.is_overdue(ino, session, node.now.steady_ns) {
+            return Ok(());
+        }
+        // Otherwise its writes could be carried out after a restart.
+        if node.log_space == LogSpace::Exhausted {
+            return Err(Errno::ENOSPC);
+        }
+        if let Some(ended) = self.write_leases.end_overdue(ino) {
+            let (silent, handle) = ended.holder;
+            tracing::warn!(%ino, session = silent.0,
+                "a client that is silent had a write lease: its writes are refused from now on");
+            // A client that has not claimed its lease sends none.
+            if !ended.is_unclaimed {
+                node.effects.push(Effect::BulkClose(silent, handle));
+                if let Ok(handle) = self.handles.get_mut(silent, handle) {
+                    handle.is_fenced = true;
+                }
+            }
+            self.write_lease_ended(node, ino, ended);
+        }
+        Ok(())
+    }
+
+    /// A lease has ended: what waits for it goes on.
+    pub fn write_lease_ended(&mut self, node: &mut Context<O>, ino: Ino, ended: Ended) {
+        let (session, handle) = ended.holder;
+        self.events.remove_recall(session, (ino, handle));
+        if node.log_space > LogSpace::Exhausted {
+            self.note_write_lease(node, ended.holder, ended.slot, SlotResult::Done);
+        } else {
+            self.write_leases.note_later(ended);
+        }
+        for (from, message) in self.waiting_messages.take(ino, node.now.steady_ns) {
+            self.handle_message(node, from, message);
+        }
+        node.parked.note_unlocked(self.id());
+    }
+
+    /// A session from before this start makes other requests than to open its handles again, or is over.
+    pub fn end_unclaimed_write_leases(&mut self, node: &mut Context<O>, session: SessionId) {
+        for (ino, ended) in self.write_leases.end_unclaimed(session) {
+            self.write_lease_ended(node, ino, ended);
+        }
     }
 
     /// Whether a request shows or changes what writes to some file change.
@@ -131,6 +251,9 @@ impl<O: Objects> Volume<O> {
                 | Request::Name(NameRequest::Link { ino, .. }),
                 None,
             ) => vec![*ino],
+            (Request::File(FileRequest::OpenObject { capability, .. }), None) => {
+                vec![capability.ino]
+            }
             (
                 Request::Inode(
                     InodeRequest::GetAttrs { inos } | InodeRequest::StatObjects { inos },
