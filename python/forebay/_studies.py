@@ -234,6 +234,7 @@ class PlanResult(Result):
     transfers: Table[Configuration]
     recommendation: Recommendation
     published: Table[PublishedKind]
+    measured_seconds: Optional[float]
 
     @property
     def directive(self) -> Optional[str]:
@@ -242,9 +243,14 @@ class PlanResult(Result):
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings about all simulations, each once."""
+        """What a Darshan log does not determine; then the warnings about all simulations, each once."""
         every = [*self.configurations, *self.transfers]
-        return sorted({text for one in every for text in one.warnings})
+        return self.log_warnings + sorted({text for one in every for text in one.warnings})
+
+    @property
+    def log_warnings(self) -> list[str]:
+        """What a Darshan log does not determine: the field `warnings` of the document."""
+        return list(self.document.get("warnings", []))
 
     def rows(self) -> Rows:
         """The configurations; then, with `other_transfer`, the recommended one with other sizes."""

@@ -26,6 +26,7 @@ RENAMED = {
     "LinkClass": {"class": "name"},
     "Comparison": {"row": "row_id"},
     "SensitiveRow": {"row": "row_id"},
+    "PlanResult": {"warnings": "log_warnings"},
     "ValidationResult": {"rows": "comparisons"},
     "SensitivityResult": {"rows": "measurements"},
 }

@@ -160,5 +160,5 @@ fn scrub_of_another_directory_is_refused() {
     let output = forebay(home.path(), &["scrub", "."]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("flash/objects"), "{text}");
+    assert!(text.contains("flash/log"), "{text}");
 }

@@ -7,6 +7,7 @@ mod test_pool;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use forebay_control::messages::Owner;
 use forebay_daemon::Daemon;
@@ -29,6 +30,20 @@ fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     succeed(&output);
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A process that a test in another thread starts has this process's open files until it executes its
+/// program: the mount may be in use for a moment.
+fn unmount(at: &str) {
+    let begin = Instant::now();
+    loop {
+        let output = Command::new("umount").arg(at).output().unwrap();
+        let is_busy = String::from_utf8_lossy(&output.stderr).contains("busy");
+        if !is_busy || begin.elapsed() > Duration::from_secs(10) {
+            return succeed(&output);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Unmounts at the end, also of a test that fails.
@@ -74,7 +89,7 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
             assert!(options.contains(kept), "{kept}: {options}");
         }
         assert!(fs::write(point.0.join("file"), "other").is_err());
-        run("umount", &[at]);
+        unmount(at);
         // The process of the first mount may still be ending.
         let again = helper(&[&source, at, "-o", "noexec,allow_dev,x-test,size=2GiB"]);
         succeed(&again);
@@ -86,7 +101,7 @@ fn instance_in_directories_is_mounted_changed_unmounted_and_mounted_again() {
         assert_eq!(fs::read_to_string(point.0.join("file")).unwrap(), "text");
         let options = point.options();
         assert!(options.contains("noexec") && !options.contains("nodev"), "{options}");
-        run("umount", &[at]);
+        unmount(at);
         if nodes > 1 {
             let other = helper(&[flash[0], at]);
             assert_eq!(other.status.code(), Some(32));
@@ -117,7 +132,7 @@ fn directories_are_mounted_at_several_places() {
     assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "text");
     let refused = fs::write(second.0.join("file"), "other").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    run("umount", &[text(&first.0)]);
+    unmount(text(&first.0));
     assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "text");
     // The process still serves the second mount point, and a third one.
     succeed(&helper(&[text(&flash), text(&first.0)]));
@@ -131,7 +146,7 @@ fn directories_are_mounted_at_several_places() {
     }
     succeed(&helper(&[text(&flash), text(&second.0)]));
     assert_eq!(fs::read_to_string(second.0.join("file")).unwrap(), "other");
-    run("umount", &[text(&second.0)]);
+    unmount(text(&second.0));
 }
 
 #[test]
@@ -168,13 +183,13 @@ fn persistent_instance_of_a_pool_is_mounted_by_name() {
     let option = format!("pool={}", file.display());
     succeed(&helper(&["climate", text(&point.0), "-o", &option]));
     fs::write(point.0.join("file"), vec![7; 5 << 20]).unwrap();
-    run("umount", &[text(&point.0)]);
+    unmount(text(&point.0));
     succeed(&helper(&["climate", text(&point.0), "-o", &option]));
     assert_eq!(fs::read(point.0.join("file")).unwrap(), vec![7; 5 << 20]);
     let missing = helper(&["weather", text(&point.0), "-o", &option]);
     assert_eq!(missing.status.code(), Some(32));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no instance `weather`"));
-    run("umount", &[text(&point.0)]);
+    unmount(text(&point.0));
     storage.into_iter().for_each(|daemon| daemon.stop().unwrap());
     controller.stop().unwrap();
 }
@@ -209,8 +224,8 @@ fn locks_in_directories_are_those_of_the_kernel_and_end_with_close() {
             flock(&next, FlockOperation::NonBlockingLockExclusive).unwrap();
         }
         drop(other);
-        run("umount", &[text(&second.0)]);
-        run("umount", &[text(&first.0)]);
+        unmount(text(&second.0));
+        unmount(text(&first.0));
     }
 }
 
@@ -254,11 +269,11 @@ fn directories_share_the_capacity() {
     }
     let space = rustix::fs::statvfs(&point.0).unwrap();
     assert!((space.f_blocks - space.f_bfree) * space.f_frsize <= SIZE);
-    run("umount", &[text(&point.0)]);
+    unmount(text(&point.0));
     // So it is after a restart of the daemons.
     succeed(&helper(&[&source, text(&point.0)]));
     assert!(fill("last", 4096) < 1 << 20);
     fs::remove_file(path("large".into())).unwrap();
     assert!(fill("last", 1 << 20) > SIZE * 8 / 10);
-    run("umount", &[text(&point.0)]);
+    unmount(text(&point.0));
 }

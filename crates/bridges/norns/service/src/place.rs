@@ -85,19 +85,10 @@ impl Place {
             return Ok(false);
         }
         let inode = dir.open_dir()?.stat()?.inode;
-        let below_mount = self.path.ancestors().take_while(|path| path.starts_with(&self.mount));
-        for path in below_mount {
-            match self.fs.open_dir(path) {
-                Ok(found) if found.stat()?.inode == inode => return Ok(true),
-                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(errno) => return Err(as_missing(errno)),
-            }
-        }
-        // Another dataspace may have its mount point inside the directory.
-        let mount = self.mount.canonicalize().map_err(|_| Errno::NOENT)?;
+        let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         let is_dir =
             |path: &Path| path.metadata().is_ok_and(|stat| (stat.dev(), stat.ino()) == inode);
-        Ok(mount.ancestors().any(is_dir))
+        Ok(existing.is_some_and(|existing| existing.ancestors().any(is_dir)))
     }
 
     /// The directory at this place.
