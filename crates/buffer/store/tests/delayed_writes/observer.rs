@@ -98,18 +98,6 @@ impl Observer {
                 steps.chain([Step::Reserve(node), Step::Write(cell), Step::Read(cell)]).collect()
             }
         };
-        // To set the known length again changes nothing, also if a write at the same time as the first change
-        // was carried out after it.
-        let length = match self.steps.front() {
-            Some(Step::Resize(cells)) => Some(*cells),
-            Some(Step::Open(open)) if open.truncate => Some(0),
-            _ => None,
-        };
-        match length {
-            Some(length) if length == world.last_length => self.steps.clear(),
-            Some(length) => world.last_length = length,
-            None => {}
-        }
         self.steps.push_back(Step::Leave);
         (self.silent, self.capability) = (Vec::new(), None);
     }

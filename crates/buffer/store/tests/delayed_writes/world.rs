@@ -39,8 +39,6 @@ pub struct World {
     pub has_faults: bool,
     pub oracle: Oracle,
     pub file: Ino,
-    /// The last length that was set, in cells.
-    pub last_length: u64,
     hosts: Vec<Host>,
     next_conn: u64,
     has_power_cuts: bool,
@@ -72,7 +70,6 @@ impl World {
             has_faults: true,
             oracle: Oracle::default(),
             file: Ino::ROOT,
-            last_length: 0,
             hosts: (0..NODES).map(host).collect(),
             next_conn: 1,
             has_power_cuts,

@@ -35,6 +35,11 @@ impl Lengths {
         self.unsettled.remove(&ino);
     }
 
+    /// Whether a file's length is to be settled.
+    pub fn is_unsettled(&self, ino: Ino) -> bool {
+        self.unsettled.contains(&ino)
+    }
+
     /// Whether any length is to be settled.
     pub fn any_unsettled(&self) -> bool {
         !self.unsettled.is_empty()

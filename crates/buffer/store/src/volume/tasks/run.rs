@@ -167,7 +167,9 @@ impl<O: Objects> Volume<O> {
         attr.merge_objects(&self.state.spec.placement.layout(), std::mem::take(&mut task.objects));
         let is_settled = match task.goal {
             Goal::Times => known.known,
-            Goal::Settle | Goal::Resize(_) => !is_written,
+            Goal::Settle => !is_written,
+            // A writer that has closed it meanwhile may have written to objects that had their new lengths.
+            Goal::Resize(_) => !is_written && !self.lengths.is_unsettled(ino),
         };
         let length = FileLength {
             size: attr.size,
@@ -182,6 +184,8 @@ impl<O: Objects> Volume<O> {
         if is_settled {
             self.lengths.remove_unsettled(ino);
             self.record_access(node, ino, last_read);
+        } else if !is_written {
+            self.settle_soon(node, ino);
         }
         Ok(())
     }
