@@ -24,7 +24,7 @@ impl<R: Read + Seek> Log<R> {
     /// Opens a log: reads its header and its job record.
     ///
     /// # Errors
-    /// What is no log of format 3.00 to 3.41, or is damaged.
+    /// The file is no log of format 3.00 to 3.41, or is damaged.
     pub fn open(mut source: R) -> Result<Log<R>, LogError> {
         let file_bytes = source.seek(SeekFrom::End(0)).map_err(|error| LogError {
             place: Place::Header,

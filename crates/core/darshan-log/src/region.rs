@@ -76,7 +76,7 @@ pub(crate) struct Region<'a, R> {
     /// The part of `input` that is not decompressed yet.
     begin: usize,
     end: usize,
-    /// What is not in `input` yet.
+    /// Bytes of the region that are not in `input` yet.
     rest: Extent,
     is_within_stream: bool,
     produced: u64,

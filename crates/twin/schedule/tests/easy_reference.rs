@@ -5,9 +5,8 @@ mod queues;
 
 use forebay_schedule::job::Job;
 use forebay_schedule::policy::Policy;
-use forebay_schedule::time::Millis;
 use proptest::prelude::*;
-use queues::{GB, cluster, job, starts};
+use queues::{GB, cluster, jobs, starts};
 
 #[derive(Clone, Copy)]
 struct Running {
@@ -94,25 +93,9 @@ fn reference(nodes: u32, granules: u64, jobs: &[Job], backfills: bool) -> Vec<u6
     starts.into_iter().map(Option::unwrap).collect()
 }
 
-/// Jobs on 8 nodes and 20 granules, some of which end before their limits.
-fn jobs() -> impl Strategy<Value = Vec<Job>> {
-    let one = (0u64..20, 1u32..=8, 1u64..60, 0u64..=12, 1u64..=4);
-    proptest::collection::vec(one, 1..40).prop_map(|jobs| {
-        let mut arrival = 0;
-        let of =
-            |(id, (after, nodes, seconds, granules, part)): (u64, (u64, u32, u64, u64, u64))| {
-                arrival += after;
-                let mut job = job(id, arrival, nodes, seconds, granules);
-                job.run = Millis((job.requested.0 * part / 4).max(1));
-                job
-            };
-        (1..).zip(jobs).map(of).collect()
-    })
-}
-
 proptest! {
     #[test]
-    fn starts_are_those_of_the_definition(jobs in jobs()) {
+    fn starts_are_those_of_the_definition(jobs in jobs(1..=4)) {
         for (policy, backfills) in [(Policy::Fcfs, false), (Policy::Easy, true)] {
             let expected: Vec<f64> =
                 reference(8, 20, &jobs, backfills).into_iter().map(|ms| ms as f64 / 1000.0).collect();

@@ -12,23 +12,7 @@ use forebay_schedule::summary::Summary;
 use forebay_schedule::time::Millis;
 use forebay_units::Bytes;
 use proptest::prelude::*;
-use queues::{GB, cluster, job, run};
-
-/// Jobs on 8 nodes and 20 granules that run for `part` quarters of their limits.
-fn jobs(parts: std::ops::RangeInclusive<u64>) -> impl Strategy<Value = Vec<Job>> {
-    let one = (0u64..20, 1u32..=8, 1u64..60, 0u64..=12, parts);
-    proptest::collection::vec(one, 1..40).prop_map(|jobs| {
-        let mut arrival = 0;
-        let of =
-            |(id, (after, nodes, seconds, granules, part)): (u64, (u64, u32, u64, u64, u64))| {
-                arrival += after;
-                let mut job = job(id, arrival, nodes, seconds, granules);
-                job.run = Millis((job.requested.0 * part / 4).max(1));
-                job
-            };
-        (1..).zip(jobs).map(of).collect()
-    })
-}
+use queues::{GB, cluster, jobs, run};
 
 /// Stages of the whole burst buffer, at rates at which they take about as long as the jobs, and checkpoints.
 fn with_stages(jobs: &[Job]) -> (Cluster, Vec<Job>) {

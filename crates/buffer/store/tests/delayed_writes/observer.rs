@@ -218,7 +218,7 @@ impl Observer {
         Some((conn, token.session, 1))
     }
 
-    /// What it has begun may be carried out or not.
+    /// Its last change may be carried out or not.
     fn give_up(&mut self, world: &mut World) {
         self.steps.clear();
         self.waiting = None;

@@ -124,7 +124,7 @@ pub struct DarshanRun {
     pub limit: String,
     /// The phases, by their begin in the log.
     pub phases: Vec<DarshanPhase>,
-    /// What the log does not determine, what the reduction leaves out, and the warnings about the simulations.
+    /// Warnings: about facts that the log does not determine, about omissions, and about the simulations.
     pub warnings: Vec<String>,
     /// Effects that flows leave out; empty for packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -93,13 +93,13 @@ pub struct Waiting {
     pub job: usize,
     /// Its arrival.
     pub arrival: Millis,
-    /// What it needs.
+    /// Its nodes, burst buffer and times.
     pub need: Need,
     /// Its reserved start, with [`Policy::Conservative`].
     pub reserved: Option<Millis>,
 }
 
-/// What a policy knows.
+/// The state of queue and machine for a policy's decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// The time.
@@ -116,7 +116,7 @@ pub struct Situation<'a> {
     pub has_changed: bool,
 }
 
-/// What delays a job whose nodes are free.
+/// The resource that delays a job whose nodes are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     /// Its burst buffer does not fit.
@@ -125,7 +125,7 @@ pub enum Delay {
     StageIn,
 }
 
-/// What happens now.
+/// The decision of a policy: the jobs that begin and start now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Jobs of the queue that begin, in this order.
@@ -241,7 +241,7 @@ impl Draft {
     }
 }
 
-/// What begins now.
+/// Decides which jobs begin and start now.
 pub fn decide(policy: Policy, options: &PlanOptions, situation: &Situation<'_>) -> Decision {
     let mut draft = Draft::new(situation);
     match policy {

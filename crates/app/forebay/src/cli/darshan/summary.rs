@@ -116,7 +116,7 @@ pub(super) struct LogSummary {
     pub warnings: Vec<String>,
 }
 
-/// What the records say of a file.
+/// Totals of a file's records.
 #[derive(Clone, Copy, Debug, Default)]
 struct OneFile {
     bytes_read: u64,

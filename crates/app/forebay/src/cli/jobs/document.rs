@@ -95,7 +95,7 @@ pub(crate) struct PolicyResult {
     pub(crate) summary: Summary,
     /// Of each trace.
     pub(crate) each_trace: Vec<Summary>,
-    /// What happened, for each trace.
+    /// The history of each trace.
     #[serde(skip)]
     pub(crate) histories: Vec<History>,
 }
@@ -148,7 +148,7 @@ impl Point {
         pairs.collect::<Vec<_>>().join(" ")
     }
 
-    /// What is left out, and what has no limit.
+    /// Jobs that were left out, and rates without a limit.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.impossible.is_empty() {

@@ -71,13 +71,18 @@ impl State {
     }
 
     /// Whether a write at `offset` to these data objects may be delayed now.
-    fn may_delay(&self, offset: u64, extents: &[Extent], now: Instant) -> bool {
+    fn may_delay(
+        &self,
+        offset: u64,
+        mut extents: impl Iterator<Item = Extent>,
+        now: Instant,
+    ) -> bool {
         let is_adjacent = self.queue.is_empty() || self.start + self.queue.len() as u64 == offset;
-        let is_leased = |extent: &Extent| {
+        let is_leased = |extent: Extent| {
             let lease = self.leases.get(&extent.node);
             lease.is_some_and(|lease| lease.is_valid(MAX_SILENCE, now))
         };
-        is_adjacent && !self.is_closed && !self.is_lost && extents.iter().all(is_leased)
+        is_adjacent && !self.is_closed && !self.is_lost && extents.all(is_leased)
     }
 }
 
@@ -118,17 +123,16 @@ impl DelayedWrites {
         if !self.is_sequential(data.len(), offset) {
             return false;
         }
-        let extents: Vec<Extent> = self.extents(offset, data.len() as u64).collect();
-        let is_ready = |extent: &Extent| self.is_remote_and_leased(file, extent.node);
-        if !extents.iter().all(is_ready)
+        let extents = || self.extents(offset, data.len() as u64);
+        if !extents().all(|extent| self.is_remote_and_leased(file, extent.node))
             || !self.has_sender(file)
-            || !extents.iter().all(|extent| reserve(file, extent))
+            || !extents().all(|extent| reserve(file, &extent))
         {
             return false;
         }
         let mut state = self.state.lock();
         loop {
-            if !state.may_delay(offset, &extents, Instant::now()) {
+            if !state.may_delay(offset, extents(), Instant::now()) {
                 return false;
             }
             if state.queue.len() + data.len() <= MAX_QUEUE {

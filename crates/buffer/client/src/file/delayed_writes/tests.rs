@@ -15,8 +15,7 @@ fn leased(confirmed_at: Instant, pending: &[u8]) -> Arc<DelayedWrites> {
 }
 
 fn may_delay(writes: &DelayedWrites, offset: u64, at: Instant) -> bool {
-    let extents: Vec<Extent> = writes.extents(offset, 4).collect();
-    writes.state.lock().may_delay(offset, &extents, at)
+    writes.state.lock().may_delay(offset, writes.extents(offset, 4), at)
 }
 
 #[test]
