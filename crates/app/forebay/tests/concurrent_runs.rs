@@ -109,6 +109,32 @@ fn process_that_serves_the_pool_ends_after_the_runs_that_have_joined() {
 }
 
 #[test]
+fn run_that_has_joined_serves_the_pool_when_the_process_that_did_is_killed() {
+    let home = Home::new();
+    let body = "echo $1 > $DW_JOB_STRIPED/result\nsync $DW_JOB_STRIPED/result\n";
+    let waits =
+        |name: &str| format!("{}touch {name}.began\n{}", body.replace("$1", name), wait_line("go"));
+    let mut first = start(&home, "first", &waits("first"));
+    wait_for_file(&home, "first.began");
+    let others = ["second", "third"].map(|name| (name, start(&home, name, &waits(name))));
+    for (name, _) in &others {
+        wait_for_file(&home, &format!("{name}.began"));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    fs::write(home.path("go"), "").unwrap();
+    for (name, run) in others {
+        succeed(&home, name, run);
+        assert_eq!(result(&home, name), format!("{name}\n"));
+    }
+    // The killed run's job is kept.
+    let recovered = home.forebay(&["recover"]);
+    assert!(text_of(&recovered).contains("staged out"), "{}", text_of(&recovered));
+    assert_eq!(result(&home, "first"), "first\n");
+    home.assert_clean();
+}
+
+#[test]
 fn waiting_run_can_be_interrupted() {
     let home = Home::new();
     let first = start(&home, "first", "echo 1 > $DW_JOB_STRIPED/result\n");

@@ -27,7 +27,7 @@ pub enum PoolSelection {
 pub enum PoolHandle {
     /// One in a directory, which this process serves.
     Embedded(EmbeddedPool),
-    /// One in a directory, which another process serves.
+    /// One in a directory, which another process serves, or served until it was killed.
     Joined(JoinedPool),
     /// One over several hosts.
     Shared(ControllerClient),
@@ -101,7 +101,8 @@ impl PoolHandle {
     pub fn close(self) -> Result<(), RunError> {
         match self {
             PoolHandle::Embedded(pool) => Ok(pool.close()?),
-            PoolHandle::Joined(_) | PoolHandle::Shared(_) => Ok(()),
+            PoolHandle::Joined(pool) => Ok(pool.leave()?.map_or(Ok(()), EmbeddedPool::close)?),
+            PoolHandle::Shared(_) => Ok(()),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use forebay_daemon::DaemonError;
 use forebay_daemon::activity::serve_metrics;
+use forebay_daemon::embedded::EmbeddedPool;
 
 use crate::advice::JobInPool;
 use crate::error::{Kept, RunError};
@@ -51,11 +53,10 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     let outcome = life.run(&script, options);
     let phases = life.into_phases();
     drop(job_lock);
-    let awaited = await_other_runs(&pool, observer, &interrupt);
+    let closed = close_after_other_runs(pool, observer, &interrupt);
     drop(metrics);
-    let closed = pool.close();
     let (code, kept) = outcome?;
-    awaited.and(closed)?;
+    closed?;
     Ok(RunReport { token, code, phases, kept })
 }
 
@@ -88,15 +89,32 @@ fn open_pool(
     }
 }
 
-/// Waits until the runs that use this process's pool are over. No run joins any more.
-fn await_other_runs(
-    pool: &PoolHandle,
+/// Closes the pool; one that this process serves, when the runs that use it are over. No run joins any
+/// more.
+fn close_after_other_runs(
+    pool: PoolHandle,
     observer: &mut dyn Observer,
     interrupt: &Interrupt,
 ) -> Result<(), RunError> {
-    let PoolHandle::Embedded(pool) = pool else {
+    let served = match pool {
+        PoolHandle::Embedded(pool) => Some(pool),
+        PoolHandle::Joined(pool) => pool.leave()?,
+        PoolHandle::Shared(_) => None,
+    };
+    let Some(pool) = served else {
         return Ok(());
     };
+    let awaited = await_other_runs(&pool, observer, interrupt);
+    let closed = pool.close();
+    Ok(awaited.and(closed)?)
+}
+
+/// Waits until the runs that use this process's pool are over.
+fn await_other_runs(
+    pool: &EmbeddedPool,
+    observer: &mut dyn Observer,
+    interrupt: &Interrupt,
+) -> Result<(), DaemonError> {
     pool.end_sharing()?;
     if !pool.has_users()? {
         return Ok(());

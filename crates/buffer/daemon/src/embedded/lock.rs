@@ -40,17 +40,35 @@ pub fn acquire_directory(
         if let Some(joined) = JoinedPool::join(directory)? {
             return Ok(Acquired::Joined(Box::new(joined)));
         }
-        let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
-        let dying = is_dying(holder.trim());
-        let timeout = if dying { EXIT_TIMEOUT } else { STATUS_TIMEOUT };
+        let timeout = if holder_is_dying(directory) { EXIT_TIMEOUT } else { STATUS_TIMEOUT };
         if started.elapsed() > timeout && !wait(&refused) {
             return Err(DaemonError::new(refused));
         }
-        if dying {
-            mounts::abort_stale_mounts(&directory.join("mounts"));
-        }
+        release_dying_holder(directory);
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Locks the directory if the process that had it is gone.
+pub fn try_lock_abandoned(directory: &Path) -> Option<fs::File> {
+    let lock = try_lock_directory(directory).ok();
+    if lock.is_none() {
+        release_dying_holder(directory);
+    }
+    lock
+}
+
+/// Ends the mounts of a killed process that has the lock, since it may wait for their requests.
+fn release_dying_holder(directory: &Path) {
+    if holder_is_dying(directory) {
+        mounts::abort_stale_mounts(&directory.join("mounts"));
+    }
+}
+
+/// Whether the process that has locked the directory is dead, or about to be.
+fn holder_is_dying(directory: &Path) -> bool {
+    let holder = fs::read_to_string(directory.join("lock")).unwrap_or_default();
+    is_dying(holder.trim())
 }
 
 /// Whether the process with this id is dead, or has only threads that wait for the kernel.

@@ -4,12 +4,14 @@
 //! [`OpenPool::open`] takes a directory, creates a pool in it if it is new, and resumes whatever
 //! an interrupted process left. One process at a time serves it. Others can ask that one for the status
 //! through a socket in the directory, and use the pool as well ([`JoinedPool`]) while it
-//! [shares](EmbeddedPool::share) it.
+//! [shares](EmbeddedPool::share) it. If that process is killed, one of those that have joined serves the
+//! pool from then on.
 
 mod job_lock;
 mod lock;
 mod sharing;
 mod size;
+mod successor;
 
 pub use job_lock::{JobLock, JobLocked};
 pub use sharing::JoinedPool;

@@ -14,16 +14,21 @@ use forebay_net::lock_file::{open_lock_file, try_lock};
 use forebay_protocol::address::Address;
 use rustix::fs::{FlockOperation, flock};
 
-use super::{HOST_NAME, JobLock, JobLocked, job_api_socket, pool_error, status_socket};
+use super::successor::Successor;
+use super::{
+    EmbeddedPool, HOST_NAME, JobLock, JobLocked, job_api_socket, pool_error, status_socket,
+};
 use crate::client::ControllerClient;
 use crate::connection::Endpoint;
 use crate::error::DaemonError;
 
-/// A pool that another process serves for as long as this exists.
+/// A pool that another process serves for as long as this exists; if that process is killed, this one
+/// may serve it.
 pub struct JoinedPool {
     client: ControllerClient,
     directory: PathBuf,
-    _users: File,
+    successor: Successor,
+    users: File,
 }
 
 impl JoinedPool {
@@ -37,9 +42,21 @@ impl JoinedPool {
             return Ok(None);
         };
         // While `joining` is locked, no process begins to serve the pool for itself alone.
-        let client = connect(directory).ok();
-        let directory = directory.to_owned();
-        Ok(client.map(|client| JoinedPool { client, directory, _users: users }))
+        let Ok(client) = connect(directory) else {
+            return Ok(None);
+        };
+        let successor = Successor::start(directory)?;
+        Ok(Some(JoinedPool { client, directory: directory.to_owned(), successor, users }))
+    }
+
+    /// Leaves the pool. Returns it if this process serves it by now.
+    pub fn leave(self) -> Result<Option<EmbeddedPool>, DaemonError> {
+        let JoinedPool { client, directory, successor, users } = self;
+        drop(client);
+        let served = successor.stop().map_err(|error| pool_error(&directory, error))?;
+        // Only now: until it has left, no process ends the service of the pool.
+        drop(users);
+        Ok(served)
     }
 
     /// Tries to lock the job `token` for this process.
