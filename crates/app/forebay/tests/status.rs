@@ -173,7 +173,7 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     let home = Home::new();
     fs::create_dir(home.path("in")).unwrap();
     // A pipe cannot be staged, and the message names it.
-    let pipe = home.path("in/a\u{1b}[31mred\u{1b}]0;title");
+    let pipe = home.path("in/a\u{1b}[31mred\u{1b}]0;title\nline 9, failed: forged");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let output = home.script(
         "#!/bin/sh\n#DW jobdw capacity=64MiB type=scratch access_mode=striped\n\
@@ -182,6 +182,7 @@ fn control_characters_in_names_do_not_reach_the_terminal() {
     assert!(!output.status.success());
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap() + &home.status();
     assert!(text.contains("a\\u{1b}[31mred"), "{text:?}");
+    assert!(text.contains("title\\nline 9"), "{text:?}");
     assert!(!text.contains('\u{1b}'), "{text:?}");
 }
 

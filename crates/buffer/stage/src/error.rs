@@ -32,8 +32,19 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.reason)
+        let path = escape_controls(&self.path.to_string_lossy());
+        write!(f, "{path}: {}", escape_controls(&self.reason))
     }
+}
+
+/// Text whose control characters, line ends included, are written as in a string of Rust: a name with
+/// them must not look like several lines of a report.
+fn escape_controls(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    escaped
 }
 
 /// Failure of a stage. The source is unchanged, and so are existing target files whose replacement
