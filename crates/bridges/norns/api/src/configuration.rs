@@ -1,5 +1,6 @@
 //! The configuration file of the service, which the libraries read to find its sockets.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use yaml_rust2::Yaml;
@@ -63,7 +64,7 @@ pub struct Configuration {
     /// The sockets.
     pub sockets: Sockets,
     /// Address for other nodes: an IP address of this host.
-    pub bind_address: String,
+    pub bind_address: IpAddr,
     /// Port for other nodes, here and there.
     pub remote_port: u16,
     /// File of the number of the process.
@@ -129,12 +130,16 @@ impl Configuration {
             Some(_) => global.number("remote_port", u16::MAX.into())?,
             None => DEFAULT_PORT.into(),
         };
+        let address = global.text("bind_address")?;
+        let bind_address = address
+            .parse()
+            .map_err(|_| format!("`bind_address: {address}`: write an IP address of this host"))?;
         Ok(Configuration {
             use_syslog: global.boolean("use_syslog")?.unwrap_or(false),
             log_file: global.optional("log_file")?.map(PathBuf::from),
             dry_run: global.boolean("dry_run")?.unwrap_or(false),
             sockets: Sockets { global: path("global_socket")?, control: path("control_socket")? },
-            bind_address: global.text("bind_address")?,
+            bind_address,
             remote_port: u16::try_from(port).unwrap_or(DEFAULT_PORT),
             pidfile: path("pidfile")?,
             workers: global.number("workers", MAX_WORKERS)?,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,7 +192,7 @@ fn restore_tasks(ctx: &Context, records: Vec<TaskRecord>) {
 }
 
 fn listen(ctx: &Arc<Context>, configuration: &Configuration) -> Result<Vec<Listener>, StartError> {
-    let address = format!("{}:{}", configuration.bind_address, configuration.remote_port);
+    let address = SocketAddr::new(configuration.bind_address, configuration.remote_port);
     let mut listeners: Vec<Listener> =
         remote::listen(ctx).map_err(about(address))?.into_iter().collect();
     let limits = ConnectionLimits { request_rate: 1000.0, ..ConnectionLimits::default() };

@@ -74,6 +74,7 @@ fn library_finds_the_sockets_in_either_form() {
 fn wrong_setting_is_reported_with_its_section_and_what_would_be_right() {
     let cases = [
         ("workers: 4", "workers: 0", "write a number from 1 to 1024"),
+        ("\"127.0.0.1\"", "\"127.0.0.300\"", "write an IP address of this host"),
         ("workers: 4", "worker: 4", "has no setting `worker`"),
         ("dry_run: true", "dry_run: maybe", "write `true` or `false`"),
         ("  pidfile: \"/run/urd.pid\",\n", "", "does not set `pidfile`"),

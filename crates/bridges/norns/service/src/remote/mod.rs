@@ -52,12 +52,9 @@ impl Network {
             },
         };
         let auth = Authenticator { data_protection: Some(DataProtection::Integrity), ..auth };
-        let ip = configuration.bind_address.parse().map_err(|_| {
-            let text = &configuration.bind_address;
-            io::Error::other(format!("`bind_address: {text}`: write an IP address of this host"))
-        })?;
         let port = configuration.remote_port;
-        Ok(Some(Network { auth, port, address: SocketAddr::new(ip, port) }))
+        let address = SocketAddr::new(configuration.bind_address, port);
+        Ok(Some(Network { auth, port, address }))
     }
 }
 
