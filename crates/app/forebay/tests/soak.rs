@@ -1,5 +1,6 @@
 //! Faults of every role on three hosts while programs write and sync: no synced byte may be lost,
-//! nothing may be left behind, and memory must stay flat (within a limit for 20 rounds, and flat from then on).
+//! nothing may be left behind, and memory must stay flat (from 30 rounds on, the last third of them
+//! against the second).
 //!
 //! `make soak` runs it for an hour; without variables it takes a minute or two: `SOAK_MINUTES`,
 //! `SOAK_SEED` (reproduces the sequence of faults; 1 without `SOAK_MINUTES`, else random and printed), `SOAK_EVENTS` (file for all events, a line
@@ -289,7 +290,7 @@ impl Soak {
         for (name, number) in &self.totals {
             eprintln!("{name:<25} {number:>7}");
         }
-        eprintln!("\nmemory, KiB               first    last   limit");
+        eprintln!("\nmemory, KiB, by thirds    first   second     last    limit");
         self.memory.print();
     }
 }
