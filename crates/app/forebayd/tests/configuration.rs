@@ -45,7 +45,21 @@ fn example_units_start_each_daemon() {
         let unit = examples().join(format!("forebay-{daemon}.service"));
         let command = format!("forebayd {daemon} --config /etc/forebay/pool.toml");
         let unit = fs::read_to_string(unit).unwrap();
-        assert!(unit.contains(&command) && unit.contains("Type=notify"), "{unit}");
+        for setting in [
+            &*command,
+            "Type=notify",
+            "WatchdogSec=",
+            "After=network-online.target munge.service",
+            "Restart=on-failure",
+            "ExecReload=kill -HUP $MAINPID",
+        ] {
+            assert!(unit.contains(setting), "{setting}: {unit}");
+        }
+        // The agent mounts file systems for users, in the host's mount namespace.
+        if daemon != "agent" {
+            assert!(unit.contains("NoNewPrivileges=yes"), "{unit}");
+            assert!(unit.contains("CapabilityBoundingSet=CAP_"), "{unit}");
+        }
     }
 }
 
