@@ -63,7 +63,7 @@ impl System for Os {
         auth: &Authenticator,
         timeout: Duration,
     ) -> io::Result<Connection> {
-        let connection = connection::Connection::connect(address, auth, timeout)?;
+        let connection = connection::Connection::connect_in_process(address, auth, timeout)?;
         Ok(Box::new(connection))
     }
 }

@@ -9,6 +9,7 @@ mod counter;
 mod exporter;
 mod exposition;
 mod latency;
+mod process;
 
 pub use counter::Counter;
 pub use exporter::Exporter;

@@ -5,6 +5,7 @@ use crate::channel::{Receiver, Sender, channel};
 use crate::chunk::Chunk;
 use crate::frame::{self, Flags, FrameError, Kind, MAX_BODY_BYTES};
 use crate::handshake::{self, Service};
+use crate::in_process::{Delivery, InProcessCalls};
 use crate::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::address::Address;
@@ -35,6 +36,8 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     out: Vec<u8>,
+    /// The daemon, as long as it is in this process and takes calls from this thread.
+    in_process: Option<InProcessCalls>,
 }
 
 /// Connects to `address`; on TCP, with a timeout, and both sides authenticate.
@@ -57,7 +60,7 @@ pub fn connect(
 impl From<(Sender, Receiver)> for Connection {
     /// After the handshake, if there is one.
     fn from((sender, receiver): (Sender, Receiver)) -> Connection {
-        Connection { sender, receiver, out: Vec::with_capacity(1024) }
+        Connection { sender, receiver, out: Vec::with_capacity(1024), in_process: None }
     }
 }
 
@@ -70,6 +73,22 @@ impl Connection {
         timeout: Duration,
     ) -> io::Result<Connection> {
         connect(address, Service::Storage, auth, timeout).map(Connection::from)
+    }
+
+    /// As [`connect`](Connection::connect); if the daemon is in this process, the threads that send
+    /// calls carry them out.
+    pub fn connect_in_process(
+        address: &Address,
+        auth: &Authenticator,
+        timeout: Duration,
+    ) -> io::Result<Connection> {
+        if let Address::Unix(path) = address
+            && let Some((socket, calls)) = InProcessCalls::connect(path)?
+        {
+            let connection = Connection::from(channel(Stream::Unix(socket)));
+            return Ok(Connection { in_process: Some(calls), ..connection });
+        }
+        Connection::connect(address, auth, timeout)
     }
 
     /// The socket.
@@ -103,6 +122,15 @@ impl Connection {
             | Request::Batch(_) => 0,
         };
         if payload.is_empty() {
+            let delivery = match &self.in_process {
+                Some(calls) => calls.deliver(&self.out),
+                None => Delivery::NotServed,
+            };
+            match delivery {
+                Delivery::Accepted => return Ok(()),
+                Delivery::NeedsSocket => {}
+                Delivery::NotServed => self.in_process = None,
+            }
             return self.sender.send(&self.out, None);
         }
         self.sender.send_payload(&self.out, payload, offset)

@@ -5,7 +5,7 @@
 //! the peer, and a reply may pass a file descriptor. On TCP both sides authenticate ([`handshake`])
 //! by the pool's key ([`auth`]) or by MUNGE ([`munge`]), and everything except bulk data is encrypted
 //! ([`record`]). [`connection`] is a client's end of a connection to a storage daemon, [`listener`] a
-//! daemon's socket, [`admission`] limits connections, [`user_rates`] limits requests, and [`job_socket`]
+//! daemon's socket, [`in_process`] replaces that within a process, [`admission`] limits connections, [`user_rates`] limits requests, and [`job_socket`]
 //! carries the calls of `libdatawarp`. [`writeback`], [`extents`], [`random`], [`memory`], [`lock_file`] and [`time_slice`] are
 //! services of the operating system that several crates use.
 #![warn(missing_docs)]
@@ -19,6 +19,7 @@ pub mod descriptors;
 pub mod extents;
 pub mod frame;
 pub mod handshake;
+pub mod in_process;
 pub mod job_socket;
 pub mod listener;
 pub mod lock_file;

@@ -23,7 +23,9 @@ pub fn exposition(status: &Status) -> String {
         "Version of this program; the value is always 1.",
     )
     .integer_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.add_process();
     pools(&mut page, status);
+    wear(&mut page, &status.nodes);
     instances(&mut page, status);
     jobs(&mut page, status);
     evacuations(&mut page, status);
@@ -66,6 +68,18 @@ const NODES: [Of<NodeStatus>; 5] = [
         Some(node.used)
     }),
 ];
+
+/// Bytes written to the flash of the nodes, which wears it out.
+fn wear(page: &mut Exposition, nodes: &[NodeStatus]) {
+    page.begin_family(
+        "forebay_node_written_bytes_total",
+        Counter,
+        "Bytes written to the storage node's flash since its directory was taken into use.",
+    );
+    for node in nodes {
+        page.integer_sample(&[("node", &node.name), ("pool", &node.pool)], node.written.0);
+    }
+}
 
 fn pools(page: &mut Exposition, status: &Status) {
     for (name, help, value) in POOLS {
@@ -206,7 +220,7 @@ fn phase_label(phase: StagePhase) -> String {
 /// A family with one sample per storage daemon: name, type, help text and value.
 type OfStore = (&'static str, MetricKind, &'static str, fn(&StoreReport) -> Option<u64>);
 
-const STORES: [OfStore; 11] = [
+const STORES: [OfStore; 16] = [
     (
         "forebay_store_received_bytes_total",
         Counter,
@@ -281,6 +295,37 @@ const STORES: [OfStore; 11] = [
         "Connections to the storage daemon, including data connections.",
         |store| Some(store.gauges.as_ref()?.connections),
     ),
+    (
+        "forebay_store_data_connections",
+        Gauge,
+        "Data connections to the storage daemon, each with a thread.",
+        |store| Some(store.gauges.as_ref()?.data_connections),
+    ),
+    (
+        "forebay_store_refused_connections_total",
+        Counter,
+        "Connections that were refused, or closed in the handshake: wrong or missing credentials, \
+         errors of MUNGE, limits of users.",
+        |store| Some(store.refused_connections),
+    ),
+    (
+        "forebay_store_failed_checkpoints_total",
+        Counter,
+        "Checkpoints that could not be written, so that the log grows.",
+        |store| Some(store.failed_checkpoints),
+    ),
+    (
+        "forebay_store_metadata_bytes",
+        Gauge,
+        "Memory that the metadata of all instances, and sessions, take.",
+        |store| Some(store.gauges.as_ref()?.metadata_bytes),
+    ),
+    (
+        "forebay_store_metadata_budget_bytes",
+        Gauge,
+        "The budget for this memory; operations that would exceed it get ENOSPC.",
+        |store| Some(store.gauges.as_ref()?.metadata_budget_bytes),
+    ),
 ];
 
 fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
@@ -319,13 +364,24 @@ fn stores(page: &mut Exposition, hosts: &[HostActivity]) {
     for (host, store) in stores() {
         page.float_sample(&[("host", host)], store.delay_us as f64 / 1e6);
     }
-    page.begin_family(
-        "forebay_store_log_sync_duration_seconds",
-        Histogram,
-        "Duration of log syncs; one sync serves all waiting requests.",
-    );
-    for (host, store) in stores() {
-        page.histogram_samples(&[("host", host)], &store.syncs);
+    type Durations = fn(&StoreReport) -> &LatencySnapshot;
+    let durations: [(_, _, Durations); 2] = [
+        (
+            "forebay_store_log_sync_duration_seconds",
+            "Duration of log syncs; one sync serves all waiting requests.",
+            |store| &store.syncs,
+        ),
+        (
+            "forebay_store_checkpoint_duration_seconds",
+            "Time to write a checkpoint, which frees segments of the log.",
+            |store| &store.checkpoints,
+        ),
+    ];
+    for (name, help, of) in durations {
+        page.begin_family(name, Histogram, help);
+        for (host, store) in stores() {
+            page.histogram_samples(&[("host", host)], of(store));
+        }
     }
 }
 

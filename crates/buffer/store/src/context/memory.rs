@@ -21,6 +21,11 @@ impl MetadataMemory {
         MetadataMemory { budget, used: 0 }
     }
 
+    /// The budget.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used

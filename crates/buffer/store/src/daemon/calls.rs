@@ -15,6 +15,7 @@ use forebay_protocol::message::SessionRequest;
 use forebay_protocol::{Call, Errno, Reply, Request, SessionId};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Connections accepted in a row, before other events are processed.
@@ -26,16 +27,23 @@ impl EventLoop {
             let Some(socket) = self.connections.accept_unix() else {
                 return;
             };
-            match auth::unix_peer(&socket) {
-                Ok(peer) => {
-                    if let Some(id) = self.add_connection(Stream::Unix(socket), None) {
-                        self.step(Input::Connected(id, peer.clone()));
-                        self.admit(id, &peer);
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "cannot get peer credentials"),
-            }
+            self.add_unix_connection(socket);
         }
+    }
+
+    /// Add a connection of this host, whose peer the kernel identifies.
+    pub(super) fn add_unix_connection(&mut self, socket: UnixStream) -> Option<ConnId> {
+        let peer = match auth::unix_peer(&socket) {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::warn!(%error, "cannot get peer credentials");
+                return None;
+            }
+        };
+        let id = self.add_connection(Stream::Unix(socket), None)?;
+        self.step(Input::Connected(id, peer.clone()));
+        self.admit(id, &peer);
+        Some(id)
     }
 
     pub(super) fn accept_tcp(&mut self) {
@@ -264,6 +272,7 @@ impl EventLoop {
             Ok(()) => conn.max_body = MAX_BODY_BYTES,
             Err(reason) => {
                 tracing::warn!(%reason, "connection refused");
+                self.counters.refused_connections.increment();
                 conn.refused = Some(reason.into());
             }
         }

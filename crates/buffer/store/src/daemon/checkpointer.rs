@@ -1,6 +1,7 @@
 //! The thread that writes checkpoints, which free log segments, and keeps the reserve with which a
 //! full disk can be emptied.
 
+use super::counters::StoreCounters;
 use super::mailbox::Mailbox;
 use super::worker::Worker;
 use crate::log::RecoveryError;
@@ -22,10 +23,12 @@ const MAX_CHECKPOINT_BACKOFF: Duration = Duration::from_secs(60);
 pub fn start_checkpointer(
     storage: DiskStorage,
     segment_size: u64,
+    counters: Arc<StoreCounters>,
     mailbox: &Arc<Mailbox>,
 ) -> io::Result<Worker<u64>> {
     let checkpointer = Checkpointer {
         storage,
+        counters,
         segment_size,
         segment_start: 0,
         failed_at: None,
@@ -47,6 +50,7 @@ fn return_free_memory() {
 
 struct Checkpointer {
     storage: DiskStorage,
+    counters: Arc<StoreCounters>,
     segment_size: u64,
     /// First record of the current log segment.
     segment_start: u64,
@@ -86,10 +90,12 @@ impl Checkpointer {
     }
 
     fn write_checkpoint(&mut self) {
+        let started = Instant::now();
         let written = recovery::write_checkpoint(&self.storage, self.segment_start);
         // The state that the checkpoint was made from is freed, and perhaps much of the daemon's own.
         return_free_memory();
         let Err(error) = written else {
+            self.counters.checkpoints.record_duration(started.elapsed());
             (self.failed_at, self.backoff) = (None, MIN_CHECKPOINT_BACKOFF);
             return;
         };
@@ -98,6 +104,7 @@ impl Checkpointer {
             None => MIN_CHECKPOINT_BACKOFF,
         };
         self.failed_at = Some(Instant::now());
+        self.counters.failed_checkpoints.increment();
         match error {
             RecoveryError::Io(error) => tracing::warn!(%error, retry_after = ?self.backoff,
                 "checkpoint failed: the log keeps growing"),

@@ -107,20 +107,25 @@ impl Connection {
         match self.stream.receive(scratch, &mut descriptors) {
             Ok(0) => Ok(false),
             Ok(count) => {
-                self.counters.received.add(count as u64);
-                if self.consumed == self.input.len() {
-                    self.input.clear();
-                    self.consumed = 0;
-                } else if self.consumed > COMPACT_BYTES {
-                    self.input.drain(..self.consumed);
-                    self.consumed = 0;
-                }
-                self.take_in(&scratch[..count])?;
+                self.add_input(&scratch[..count])?;
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Adds bytes that came through the socket, or from a client in this process.
+    pub fn add_input(&mut self, received: &[u8]) -> Result<(), FrameError> {
+        self.counters.received.add(received.len() as u64);
+        if self.consumed == self.input.len() {
+            self.input.clear();
+            self.consumed = 0;
+        } else if self.consumed > COMPACT_BYTES {
+            self.input.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.take_in(received)
     }
 
     fn take_in(&mut self, received: &[u8]) -> Result<(), FrameError> {

@@ -63,7 +63,7 @@ pub enum Received {
 
 /// Listeners and connections.
 pub struct Connections {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     unix: UnixListener,
     tcp: Option<TcpListener>,
     open: HashMap<ConnId, Connection>,
@@ -84,13 +84,13 @@ impl Connections {
         limits: ConnectionLimits,
         counters: Arc<StoreCounters>,
     ) -> io::Result<Connections> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         unix.set_nonblocking(true)?;
-        epoll::add(&epoll, mailbox, EventData::new_u64(MAILBOX), EventFlags::IN)?;
-        epoll::add(&epoll, &unix, EventData::new_u64(UNIX), EventFlags::IN)?;
+        epoll::add(&*epoll, mailbox, EventData::new_u64(MAILBOX), EventFlags::IN)?;
+        epoll::add(&*epoll, &unix, EventData::new_u64(UNIX), EventFlags::IN)?;
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
-            epoll::add(&epoll, tcp, EventData::new_u64(TCP), EventFlags::IN)?;
+            epoll::add(&*epoll, tcp, EventData::new_u64(TCP), EventFlags::IN)?;
         }
         Ok(Connections {
             epoll,
@@ -105,23 +105,20 @@ impl Connections {
         })
     }
 
-    /// Wait up to `timeout`, or without limit, until something is ready. Replaces `events`.
-    pub fn wait(
-        &self,
-        timeout: Option<Duration>,
-        events: &mut Vec<epoll::Event>,
-    ) -> io::Result<()> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
-        events.clear();
-        let spare = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+    /// What a thread [waits](wait_for_events) for.
+    pub fn epoll(&self) -> Arc<OwnedFd> {
+        self.epoll.clone()
+    }
+
+    /// Whether a client in this process may add a call to the input of a connection: it is open, and
+    /// earlier calls have been answered.
+    pub fn takes_call(&self, id: ConnId) -> bool {
+        self.open.get(&id).is_some_and(|conn| !conn.busy && !conn.blocked && !conn.has_input())
+    }
+
+    /// Adds input that did not come through the socket.
+    pub fn add_input(&mut self, id: ConnId, bytes: &[u8]) -> Result<(), FrameError> {
+        self.open.get_mut(&id).map_or(Ok(()), |conn| conn.add_input(bytes))
     }
 
     pub fn count(&self) -> usize {
@@ -142,7 +139,7 @@ impl Connections {
         self.next_id += 1;
         let conn = Connection::new(stream, handshake, self.counters.clone()).ok()?;
         let data = EventData::new_u64(id.0);
-        epoll::add(&self.epoll, conn.stream.as_fd(), data, EventFlags::IN).ok()?;
+        epoll::add(&*self.epoll, conn.stream.as_fd(), data, EventFlags::IN).ok()?;
         let replaced = self.open.insert(id, conn);
         assert!(replaced.is_none(), "connection ids are unique");
         Some(id)
@@ -158,7 +155,7 @@ impl Connections {
     pub fn take(&mut self, id: ConnId) -> Option<Connection> {
         self.admission.remove(id.0);
         let conn = self.open.remove(&id)?;
-        let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
+        let _ = epoll::delete(&*self.epoll, conn.stream.as_fd());
         Some(conn)
     }
 
@@ -221,7 +218,7 @@ impl Connections {
             let flags =
                 if conn.blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             let data = EventData::new_u64(id.0);
-            epoll::modify(&self.epoll, &conn.stream, data, flags)?;
+            epoll::modify(&*self.epoll, &conn.stream, data, flags)?;
         }
         Ok(conn.has_input())
     }
@@ -243,7 +240,7 @@ impl Connections {
             conn.watching_input = false;
             let flags = if conn.watching_output { EventFlags::OUT } else { EventFlags::empty() };
             let data = EventData::new_u64(id.0);
-            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
+            let _ = epoll::modify(&*self.epoll, &conn.stream, data, flags);
             return Received::Nothing;
         }
         match conn.receive(&mut self.receive_buffer) {
@@ -258,6 +255,24 @@ impl Connections {
             Some(conn) => conn.next_frame(),
             None => Ok(None),
         }
+    }
+}
+
+/// Wait up to `timeout`, or without limit, until something is ready. Replaces `events`.
+pub fn wait_for_events(
+    epoll: &OwnedFd,
+    timeout: Option<Duration>,
+    events: &mut Vec<epoll::Event>,
+) -> io::Result<()> {
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    events.clear();
+    let spare = rustix::buffer::spare_capacity(events);
+    match epoll::wait(epoll, spare, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

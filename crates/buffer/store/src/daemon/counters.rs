@@ -195,6 +195,11 @@ pub struct StoreCounters {
     pub records: Counter,
     pub record_bytes: Counter,
     pub syncs: Latency,
+    /// Checkpoints that were written, and those that failed.
+    pub checkpoints: Latency,
+    pub failed_checkpoints: Counter,
+    /// Connections that were refused or closed before they served a request.
+    pub refused_connections: Counter,
     /// Requests that were delayed because their users exceed a rate.
     pub delayed_requests: Counter,
     /// Sum of these delays, in microseconds.
@@ -211,6 +216,9 @@ impl Default for StoreCounters {
             records: Counter::default(),
             record_bytes: Counter::default(),
             syncs: Latency::default(),
+            checkpoints: Latency::default(),
+            failed_checkpoints: Counter::default(),
+            refused_connections: Counter::default(),
             delayed_requests: Counter::default(),
             delay_us: Counter::default(),
             scrub: Arc::default(),

@@ -1,9 +1,10 @@
-//! The event loop: the thread that owns the node and its connections, and waits only in `epoll`.
+//! The event loop: the node and its connections, and what happens to them when something is ready or due.
+//! [`EventLoopThread`](super::event_loop_thread::EventLoopThread) runs it.
 
 use super::batch::BatchQueue;
 use super::charged_use::ChargedUse;
 use super::clock::Clock;
-use super::connections::{Connections, MAX_EVENTS, Ready, Received};
+use super::connections::{Connections, Ready, Received};
 use super::counters::StoreCounters;
 use super::data_service::DataService;
 use super::delayed_calls::DelayedCalls;
@@ -19,9 +20,11 @@ use crate::node::{ConnId, Effect, Input, Node};
 use crate::objects::DiskObjects;
 use forebay_net::auth::Authenticator;
 use forebay_protocol::SessionId;
+use rustix::event::epoll;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,15 +71,16 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// Serve until stopped or until the storage fails.
-    pub fn run(mut self) -> io::Result<()> {
-        if let Err(error) = forebay_net::time_slice::shorten_time_slice() {
-            tracing::debug!(%error, "the event loop has the time slices of other threads");
-        }
-        let served = self.serve();
-        if let Err(error) = &served {
-            tracing::error!(%error, "storage daemon stops");
-        }
+    /// Begin to serve: log the start record.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        self.commit()?; // the start record, for which space was ensured
+        // If it were lost, inode numbers assigned from now on would be assigned again.
+        self.log.sync()?;
+        self.log.note_metadata(self.node.metadata_bytes())
+    }
+
+    /// End, after the storage has failed or the daemon was stopped.
+    pub(super) fn end(mut self, served: io::Result<()>) -> io::Result<()> {
         self.mailbox.request_stop();
         self.connections.close_all();
         // The next daemon, perhaps in this process, accepts writes of the same clients.
@@ -98,43 +102,61 @@ impl EventLoop {
         result
     }
 
-    fn serve(&mut self) -> io::Result<()> {
-        self.commit()?; // the start record, for which space was ensured
-        // If it were lost, inode numbers assigned from now on would be assigned again.
-        self.log.sync()?;
-        self.log.note_metadata(self.node.metadata_bytes())?;
-        let mut events = Vec::with_capacity(MAX_EVENTS);
-        while !self.mailbox.is_stop_requested() {
-            let timeout = self.wait_timeout();
-            self.connections.wait(timeout, &mut events)?;
-            self.ensure_log_space()?;
-            for event in &events {
-                match Ready::of(event) {
-                    Ready::Mailbox => self.process_mailbox()?,
-                    Ready::UnixListener => self.accept_unix(),
-                    Ready::TcpListener => self.accept_tcp(),
-                    Ready::Connection(id, flags) => match self.connections.receive(id, flags) {
-                        Received::Input => self.process_frames(id),
-                        Received::Nothing => {}
-                        Received::Closed => self.close_connection(id),
-                    },
-                }
-                if self.node.pending_record_bytes() > MAX_BATCH_BYTES {
-                    self.commit()?;
-                    self.ensure_log_space()?;
-                }
+    /// Process what is ready, and what is due.
+    pub(super) fn process_events(&mut self, events: &[epoll::Event]) -> io::Result<()> {
+        self.ensure_log_space()?;
+        for event in events {
+            match Ready::of(event) {
+                Ready::Mailbox => self.process_mailbox()?,
+                Ready::UnixListener => self.accept_unix(),
+                Ready::TcpListener => self.accept_tcp(),
+                Ready::Connection(id, flags) => match self.connections.receive(id, flags) {
+                    Received::Input => self.process_frames(id),
+                    Received::Nothing => {}
+                    Received::Closed => self.close_connection(id),
+                },
             }
-            self.close_overdue_connections();
-            self.resume_delayed_calls();
-            self.run_batches()?;
-            self.tick()?;
-            self.commit()?;
+            if self.node.pending_record_bytes() > MAX_BATCH_BYTES {
+                self.commit()?;
+                self.ensure_log_space()?;
+            }
         }
-        Ok(())
+        self.close_overdue_connections();
+        self.resume_delayed_calls();
+        self.run_batches()?;
+        self.tick()?;
+        self.commit()
+    }
+
+    /// Carry out the call in `frame` of a client in this process. `false`: the connection does not take
+    /// it now.
+    pub(super) fn process_call_in_process(&mut self, id: ConnId, frame: &[u8]) -> io::Result<bool> {
+        if !self.connections.takes_call(id) {
+            return Ok(false);
+        }
+        self.ensure_log_space()?;
+        match self.connections.add_input(id, frame) {
+            Ok(()) => self.process_frames(id),
+            Err(error) => {
+                tracing::warn!(%error, "invalid frame: connection closed");
+                self.close_connection(id);
+            }
+        }
+        self.run_batches()?;
+        self.commit()?;
+        Ok(true)
+    }
+
+    /// Add a connection of a client in this process.
+    pub(super) fn accept_in_process(&mut self, socket: UnixStream) -> io::Result<Option<ConnId>> {
+        self.ensure_log_space()?;
+        let id = self.add_unix_connection(socket);
+        self.commit()?;
+        Ok(id)
     }
 
     /// Timeout of the wait for events; `None` if nothing is due.
-    fn wait_timeout(&self) -> Option<Duration> {
+    pub(super) fn wait_timeout(&self) -> Option<Duration> {
         if !self.batches.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -260,11 +282,14 @@ impl EventLoop {
     }
 
     fn gauges(&self) -> StoreGauges {
-        let connections = self.connections.count() + self.data.permits.in_use();
+        let data_connections = self.data.permits.in_use();
         StoreGauges {
             instances: self.node.instance_usage(),
             sessions: self.node.session_count() as u64,
-            connections: connections as u64,
+            connections: (self.connections.count() + data_connections) as u64,
+            data_connections: data_connections as u64,
+            metadata_bytes: self.node.metadata_bytes(),
+            metadata_budget_bytes: self.node.metadata_budget_bytes(),
             log_space: self.node.log_space(),
         }
     }

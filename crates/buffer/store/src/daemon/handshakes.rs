@@ -33,6 +33,7 @@ impl EventLoop {
                     Ok(()) => self.connections.touch(id),
                     Err(error) => {
                         tracing::warn!(%error, "handshake failed: connection closed");
+                        self.counters.refused_connections.increment();
                         self.close_connection(id);
                     }
                 }
@@ -77,10 +78,12 @@ impl EventLoop {
             }
             (Ok(_), Err(error)) => {
                 tracing::warn!(%error, "handshake failed: connection closed");
+                self.counters.refused_connections.increment();
                 self.close_connection(id);
             }
             (Err(refusal), _) => {
                 tracing::warn!(%refusal, "connection refused");
+                self.counters.refused_connections.increment();
                 // The client learns the reason if its socket has room for it.
                 if let Some(conn) = self.connections.get_mut(id) {
                     let _ = conn.send();

@@ -56,7 +56,7 @@ impl LogWriter {
             segment_size,
             counters: counters.clone(),
             syncer,
-            checkpointer: start_checkpointer(storage, segment_size, mailbox)?,
+            checkpointer: start_checkpointer(storage, segment_size, counters.clone(), mailbox)?,
             sync_requested: 0,
             checkpoint_requested: 0,
             metadata_peak: 0,

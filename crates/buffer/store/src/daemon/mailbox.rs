@@ -61,7 +61,8 @@ impl Mailbox {
         })
     }
 
-    fn wake(&self) {
+    /// Makes the event loop look at its events and timeouts again.
+    pub fn wake(&self) {
         // Fails only if the counter is full, in which case the loop is awake.
         let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
     }

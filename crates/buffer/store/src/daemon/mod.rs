@@ -1,7 +1,8 @@
 //! The storage daemon: runs a [`Node`](crate::node::Node) with sockets, a clock, a log and threads.
 //!
 //! The event loop is one thread. It receives the metadata requests of all connections, steps the
-//! node, writes the log once for the whole batch, and then sends the replies. Other threads sync
+//! node, writes the log once for the whole batch, and then sends the replies. A client in the same
+//! process has its requests carried out by its own thread instead, one thread at a time. Other threads sync
 //! (so that only requests for durability wait for the device), write checkpoints, compute
 //! checksums of data at rest, read small objects that are not cached, and remove the objects of
 //! removed instances. Each data connection has its own thread.
@@ -21,6 +22,7 @@ mod data_service;
 mod delayed_calls;
 mod effects;
 mod event_loop;
+mod event_loop_thread;
 mod handshakes;
 mod log_writer;
 mod mailbox;

@@ -26,6 +26,15 @@ pub struct StoreGauges {
     pub sessions: u64,
     /// Connections, including data connections.
     pub connections: u64,
+    /// Data connections.
+    #[serde(default)]
+    pub data_connections: u64,
+    /// Memory that metadata and sessions take, in bytes.
+    #[serde(default)]
+    pub metadata_bytes: u64,
+    /// The budget for it.
+    #[serde(default)]
+    pub metadata_budget_bytes: u64,
     /// Records that the log has space for.
     #[serde(default)]
     pub log_space: LogSpace,
@@ -58,6 +67,16 @@ pub struct StoreReport {
     pub record_bytes: u64,
     /// Syncs of the log: one serves all waiting requests.
     pub syncs: LatencySnapshot,
+    /// Checkpoints that were written.
+    #[serde(default)]
+    pub checkpoints: LatencySnapshot,
+    /// Checkpoints that could not be written.
+    #[serde(default)]
+    pub failed_checkpoints: u64,
+    /// Connections that were refused or closed before they served a request: wrong or missing
+    /// credentials, limits of users, errors of MUNGE.
+    #[serde(default)]
+    pub refused_connections: u64,
     /// Requests that were delayed because their users exceed a rate.
     #[serde(default)]
     pub delayed_requests: u64,

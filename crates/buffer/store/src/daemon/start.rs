@@ -8,6 +8,7 @@ use super::counters::StoreCounters;
 use super::data_service::DataService;
 use super::delayed_calls::DelayedCalls;
 use super::event_loop::{EventLoop, Ticker};
+use super::event_loop_thread::EventLoopThread;
 use super::log_writer::LogWriter;
 use super::mailbox::Mailbox;
 use super::munge_worker::start_munge_worker;
@@ -26,6 +27,7 @@ use crate::state::NodeState;
 use crate::storage::{DiskStorage, is_out_of_space};
 use crate::tag_key::load_tag_key;
 use forebay_net::auth::Authenticator;
+use forebay_net::in_process::{self, InProcessService, Registration};
 use forebay_net::listener::{bind_tcp, bind_unix};
 use forebay_net::lock_file;
 use forebay_protocol::address::Address;
@@ -152,7 +154,7 @@ impl Recovered {
         (unix, tcp): (UnixListener, Option<TcpListener>),
         (mailbox, counters): (&Arc<Mailbox>, &Arc<StoreCounters>),
         directory_lock: File,
-    ) -> io::Result<JoinHandle<io::Result<()>>> {
+    ) -> io::Result<(JoinHandle<io::Result<()>>, Registration)> {
         let Recovered { node, log, storage, objects, clock } = self;
         let authenticator = Authenticator {
             key: options.key.clone(),
@@ -191,7 +193,11 @@ impl Recovered {
             handovers: Vec::new(),
             directory_lock,
         };
-        std::thread::Builder::new().name("forebay-store".into()).spawn(move || event_loop.run())
+        let event_loop = Arc::new(EventLoopThread::new(event_loop));
+        let service: Arc<dyn InProcessService> = event_loop.clone();
+        let registration = in_process::register(&options.socket, Arc::downgrade(&service));
+        let thread = std::thread::Builder::new().name("forebay-store".into());
+        Ok((thread.spawn(move || event_loop.run())?, registration))
     }
 }
 
@@ -202,6 +208,7 @@ pub struct Daemon {
     thread: Option<JoinHandle<io::Result<()>>>,
     socket: PathBuf,
     tcp: Option<SocketAddr>,
+    _registration: Registration,
 }
 
 impl Daemon {
@@ -224,11 +231,17 @@ impl Daemon {
         let (socket, dir) = (options.socket.clone(), options.dir.clone());
         let shared = (&mailbox, &counters);
         let thread = recovered.start_event_loop(options, (unix, tcp), shared, directory_lock);
-        let thread = at("event loop", thread)?;
+        let (thread, registration) = at("event loop", thread)?;
         let shown_tcp = tcp_address.map(tracing::field::display);
         tracing::info!(dir = %dir.display(), tcp = shown_tcp, "storage daemon started");
         let stats = StatsHandle { counters, removal_queue, objects, mailbox };
-        Ok(Daemon { stats, thread: Some(thread), socket, tcp: tcp_address })
+        Ok(Daemon {
+            stats,
+            thread: Some(thread),
+            socket,
+            tcp: tcp_address,
+            _registration: registration,
+        })
     }
 
     /// Address for clients on this host.

@@ -213,6 +213,11 @@ impl<O: Objects + Clone> Node<O> {
         self.context.memory.used()
     }
 
+    /// The budget for it.
+    pub fn metadata_budget_bytes(&self) -> u64 {
+        self.context.memory.budget()
+    }
+
     /// Whether anything waits for time to pass.
     pub fn needs_tick(&self) -> bool {
         self.context.journal.has_waiting()
