@@ -1,6 +1,7 @@
 //! The controller with simulated storage nodes and hosts.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod bounds;
 mod compute_node;
 mod controller;
 mod expiry;

@@ -27,6 +27,7 @@ mod instances;
 mod job_index;
 mod job_usage;
 mod job_view;
+mod limits;
 mod machine;
 mod mount_table;
 mod node_loss;

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use forebay_job_script::Stage;
+
+use super::limits::{TextSizes, setup_bytes, stage_bytes};
 use super::mount_table::MountTable;
 use super::objects::{Activation, Mount, Session};
 use super::request::{Cause, Failure, refuse};
@@ -16,6 +19,8 @@ pub struct SessionTable {
     pub(super) mounts: MountTable,
     /// Follows from `sessions`.
     by_token: BTreeMap<String, SessionId>,
+    /// Bytes of set-ups, and of the stages that were added. Follows from `sessions` and the stages.
+    text: TextSizes,
 }
 
 impl Default for SessionTable {
@@ -25,6 +30,7 @@ impl Default for SessionTable {
             activations: Table::new("activations"),
             mounts: MountTable::default(),
             by_token: BTreeMap::new(),
+            text: TextSizes::default(),
         }
     }
 }
@@ -40,6 +46,9 @@ impl SessionTable {
     pub(super) fn finish_restore(&mut self) {
         let sessions = self.sessions.iter();
         self.by_token = sessions.map(|(id, s)| (s.token.clone(), id)).collect();
+        for (id, session) in self.sessions.iter() {
+            self.text.add(id, session.owner.uid, setup_bytes(&session.setup));
+        }
         self.mounts.finish_restore();
         self.split_earlier_activations();
     }
@@ -128,6 +137,7 @@ impl SessionTable {
     pub(super) fn insert(&mut self, id: SessionId, session: Session) {
         let old = self.by_token.insert(session.token.clone(), id);
         assert!(old.is_none(), "two sessions have one token");
+        self.text.add(id, session.owner.uid, setup_bytes(&session.setup));
         self.sessions.insert_new(id, session);
     }
 
@@ -138,6 +148,24 @@ impl SessionTable {
         };
         assert!(session.activations.is_empty(), "a mounted session was removed");
         self.by_token.remove(&session.token);
+        self.text.remove(id);
+    }
+
+    /// Bytes of set-ups and stages.
+    pub(super) fn text_sizes(&self) -> &TextSizes {
+        &self.text
+    }
+
+    /// A session has another stage.
+    pub(super) fn note_stage(&mut self, id: SessionId, directive: &Stage) {
+        if let Some(session) = self.sessions.get(id) {
+            self.text.add(id, session.owner.uid, stage_bytes(directive));
+        }
+    }
+
+    /// A stage of a session is forgotten.
+    pub(super) fn forget_stage(&mut self, id: SessionId, directive: &Stage) {
+        self.text.subtract(id, stage_bytes(directive));
     }
 
     /// Whether anything was changed in this step.

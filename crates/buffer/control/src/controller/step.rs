@@ -28,8 +28,7 @@ impl Controller {
             ControllerInput::Use(measured) => self.record_use(measured),
             ControllerInput::Tick => {
                 self.state.usage.settle(now);
-                let retention = self.settings.reply_retention_ms;
-                self.state.requests.forget_old(now, retention);
+                self.state.requests.forget_old(now, &self.settings);
                 self.expire_instances();
                 self.looks_at_all = true;
             }

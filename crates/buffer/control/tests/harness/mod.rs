@@ -173,6 +173,12 @@ impl<P: SimPeers> ControllerHarness<P> {
         }
     }
 
+    /// Number of records of a table in the controller's database, and their bytes.
+    pub fn stored(&self, table: &str) -> (usize, usize) {
+        let records = self.records.iter().filter(|((of, _), _)| of == table);
+        records.fold((0, 0), |(count, bytes), (_, value)| (count + 1, bytes + value.len()))
+    }
+
     /// A copy of the controller's database.
     pub fn back_up(&self) -> Backup {
         Backup(self.records.clone())
