@@ -55,8 +55,47 @@ impl RequestTable {
     /// Computes what follows from the restored records.
     pub(super) fn finish_restore(&mut self) {
         let records = self.records.iter();
-        let pending = records.filter(|(_, record)| is_pending(record));
-        self.pending = pending.map(|(id, _)| id).collect();
+        let mut by_age: Vec<(UnixMillis, RequestId)> =
+            records.map(|(id, record)| (record.deadline, id)).collect();
+        by_age.sort_unstable();
+        for (_, id) in by_age {
+            self.note(id);
+        }
+    }
+
+    /// Lists a request among those that wait, or were answered.
+    fn note(&mut self, id: RequestId) {
+        let Some(record) = self.records.get(id) else {
+            return;
+        };
+        let by = answered_by(record);
+        match by {
+            None => {
+                self.pending.insert(id);
+                if let Some(uid) = record.uid {
+                    *self.waiting.entry(uid).or_default() += 1;
+                }
+            }
+            Some(by) => self.answered.entry(by).or_default().push_back(id),
+        }
+    }
+
+    /// Number of a user's requests that wait.
+    pub(super) fn waiting_of(&self, uid: u32) -> usize {
+        self.waiting.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Requests of the future were accepted now, and have the time that they had.
+    pub(super) fn forget_future(&mut self, now: UnixMillis) {
+        let records = self.records.iter();
+        let future = records.filter(|(_, record)| record.accepted > now);
+        let future: Vec<RequestId> = future.map(|(id, _)| id).collect();
+        for id in future {
+            if let Some(record) = self.records.get_mut(id) {
+                record.deadline = now.plus_ms(record.deadline.ms_since(record.accepted));
+                record.accepted = now;
+            }
+        }
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {

@@ -8,7 +8,7 @@ use super::limits::{TextSizes, setup_bytes, stage_bytes};
 use super::mount_table::MountTable;
 use super::objects::{Activation, Mount, Session};
 use super::request::{Cause, Failure, refuse};
-use crate::messages::{ActivationId, Owner, SessionId};
+use crate::messages::{ActivationId, Owner, SessionId, UnixMillis};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
 /// Sessions and their activations.
@@ -66,6 +66,29 @@ impl SessionTable {
             for (host, state) in std::mem::take(&mut row.earlier_hosts) {
                 let replica = replicas.remove(&host);
                 self.mounts.insert(id, Mount { host, state, generation: 0, replica });
+            }
+        }
+    }
+
+    /// What has happened in the future has happened now.
+    pub(super) fn forget_future(&mut self, now: UnixMillis) {
+        let is_future = |time: Option<UnixMillis>| time.is_some_and(|time| time > now);
+        let activations = self.activations.iter();
+        let ending = activations.filter(|(_, activation)| is_future(activation.ending));
+        let ending: Vec<ActivationId> = ending.map(|(id, _)| id).collect();
+        for id in ending {
+            if let Some(activation) = self.activations.get_mut(id) {
+                activation.ending = Some(now);
+            }
+        }
+        let noticed = |session: &Session| session.expiry.and_then(|expiry| expiry.noticed);
+        let expired = self.sessions.iter().filter(|(_, session)| is_future(noticed(session)));
+        let expired: Vec<SessionId> = expired.map(|(id, _)| id).collect();
+        for id in expired {
+            if let Some(session) = self.sessions.get_mut(id)
+                && let Some(expiry) = &mut session.expiry
+            {
+                expiry.noticed = Some(now);
             }
         }
     }

@@ -49,7 +49,7 @@ impl Controller {
         // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
         let session =
-            Session::new(token.clone(), lifetime, owner, creator, self.now, setup.clone());
+            Session::new(token.clone(), lifetime, owner, creator, self.date(), setup.clone());
         self.state.usage.begin(id, &session);
         self.state.sessions.insert(id, session);
         if let (Some(spec), Some(allocation)) = (&setup.instance, allocated) {

@@ -14,7 +14,7 @@ use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
 use super::storage_table::StorageTable;
-use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StateStamp};
+use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StateStamp, UnixMillis};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table, record_key};
 
 /// All objects.
@@ -125,6 +125,15 @@ impl State {
             state.sessions.note_stage(stage.session, &stage.directive);
         }
         Ok(state)
+    }
+
+    /// Times of the past that lie in the future count as now: the clock was ahead when an earlier
+    /// process started. Otherwise what waits for some time after them would wait until the clock is
+    /// there again.
+    pub(super) fn forget_future(&mut self, now: UnixMillis) {
+        self.requests.forget_future(now);
+        self.sessions.forget_future(now);
+        self.evacuations.forget_future(now);
     }
 
     /// The changes since the last call.

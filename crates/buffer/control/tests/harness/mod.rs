@@ -63,7 +63,7 @@ impl<P: SimPeers> ControllerHarness<P> {
         let mut harness = ControllerHarness {
             controller: Controller::restore(settings, Vec::new()).unwrap(),
             peers,
-            now: 1000,
+            now: 10_000_000,
             records: BTreeMap::new(),
             requests: 0,
         };
