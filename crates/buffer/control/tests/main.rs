@@ -7,6 +7,7 @@ mod controller;
 mod expiry;
 mod fencing;
 mod harness;
+mod job_status;
 mod job_usage;
 mod load_balancing;
 mod node_loss;

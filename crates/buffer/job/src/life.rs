@@ -195,7 +195,9 @@ impl<'a> JobLife<'a> {
     /// Whether any stage-out is still to be done, of the script or of its processes.
     fn has_stages_out(&self) -> bool {
         // If in doubt, yes.
-        self.client().status().map_or(true, |status| status.has_stages_out(self.token))
+        self.client()
+            .job_status(self.token)
+            .map_or(true, |status| status.has_stages_out(self.token))
     }
 
     /// The data that an interrupted script leaves in the pool.
@@ -250,13 +252,14 @@ impl<'a> JobLife<'a> {
         let started = Instant::now();
         let outcome = await_step(
             self.client(),
+            self.token,
             request,
             |stage| stage.token == self.token,
             self.interrupt,
             self.observer,
         );
         let mut moved = StageProgress::default();
-        if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
+        if let (Some(direction), Ok(status)) = (direction, self.client().job_status(self.token)) {
             moved = status.staged(self.token, direction);
         }
         self.phases.push(RunPhase { name, time: started.elapsed(), moved });
@@ -265,7 +268,7 @@ impl<'a> JobLife<'a> {
 
     /// The session that the job's token names.
     fn session_origin(&self) -> Result<SessionOrigin, Failure> {
-        let status = self.client().status()?;
+        let status = self.client().job_status(self.token)?;
         let caller = self.client().caller().uid;
         let found = status
             .sessions

@@ -69,7 +69,10 @@ pub fn recover(
     }
     let mut recovered = Vec::new();
     let client = pool.controller();
-    let status = client.status();
+    let status = match job {
+        Some(job) => client.job_status(job),
+        None => client.status(),
+    };
     let status = status.map_err(|failure| RunError::Step("recover", failure))?;
     for session in status
         .sessions
@@ -143,7 +146,7 @@ impl JobToRecover<'_> {
         let token = &self.session.token;
         self.observer.phase(&format!("job {token}: {name}"));
         let own = |stage: &StageStatus| stage.token == *token;
-        await_step(self.client, request, own, self.interrupt, self.observer)
+        await_step(self.client, token, request, own, self.interrupt, self.observer)
     }
 
     fn tear_down(&mut self) -> Result<(), StepError> {
@@ -169,7 +172,8 @@ impl JobToRecover<'_> {
                 let stage_out = Request::StageOut { token: self.token() };
                 recovery = match self.step("stage out", stage_out) {
                     Ok(()) => {
-                        let status = self.client.status().map_err(StepError::Failed)?;
+                        let status = self.client.job_status(&self.session.token);
+                        let status = status.map_err(StepError::Failed)?;
                         Recovery::StagedOut(status.staged(&self.session.token, Direction::Out))
                     }
                     // Of stages: the controller knows whether they hold results back.
@@ -212,7 +216,7 @@ pub fn stage_now(
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };
     let own = |other: &StageStatus| other.id == stage;
-    match await_step(client, wait, own, &interrupt, observer) {
+    match await_step(client, &token, wait, own, &interrupt, observer) {
         Ok(()) => {}
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
@@ -220,7 +224,7 @@ pub fn stage_now(
             return Err(RunError::StageCancelled { token, signal: interrupt.signal() });
         }
     }
-    let status = client.status().map_err(fail)?;
+    let status = client.job_status(&token).map_err(fail)?;
     let staged = status.stages.iter().find(|other| own(other));
     let progress = staged.map(|staged| staged.progress);
     pool.close()?;

@@ -25,6 +25,7 @@ mod expiry;
 mod fences;
 mod instances;
 mod job_index;
+mod job_status;
 mod job_usage;
 mod job_view;
 mod limits;

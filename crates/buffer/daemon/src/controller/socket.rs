@@ -29,6 +29,7 @@ fn cost(message: &ToController) -> f64 {
         ToController::Query(..)
         | ToController::Request(..)
         | ToController::Report(_)
+        ToController::Query(_, Query::ControlStatus) => 3.0,
         | ToController::Activity(_) => 1.0,
     }
 }
