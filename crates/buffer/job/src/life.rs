@@ -6,6 +6,7 @@ use forebay_control::controller::{Cause, Failure, Lifetime, Request, mount_varia
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, JobScript};
+use forebay_units::human;
 
 use crate::advice::JobInPool;
 use crate::error::{Kept, RunError};
@@ -221,8 +222,22 @@ impl<'a> JobLife<'a> {
                 public: false,
             };
             self.request("create_persistent", request)?;
+            self.note_created(&created.name);
         }
         Ok(())
+    }
+
+    /// Tells the user of a persistent instance that the script has created, or that was there.
+    fn note_created(&mut self, name: &str) {
+        // A failed query does not fail the job.
+        let Ok(status) = self.client().job_status(name) else {
+            return;
+        };
+        if let Some(instance) = status.persistent_instance(name) {
+            let capacity = human::bytes(instance.capacity.0);
+            self.observer
+                .note(&format!("persistent instance `{name}` of {capacity} is in the pool"));
+        }
     }
 
     /// Destroys the persistent instances that the script names.

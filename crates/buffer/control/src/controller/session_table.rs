@@ -153,7 +153,7 @@ impl SessionTable {
                 format!("there is no job or persistent instance `{token}`"),
             )
         })?;
-        check_may_act(caller, found.1.owner, &format!("session `{token}`"))?;
+        check_may_act(caller, found.1.owner, &found.1.description())?;
         Ok(found)
     }
 

@@ -28,7 +28,7 @@ impl Controller {
     ) -> Result<Accepted, Failure> {
         check_token(&token)?;
         if let Some((id, session)) = self.state.sessions.by_token(&token) {
-            check_may_act(owner, session.owner, &format!("session `{token}`"))?;
+            check_may_act(owner, session.owner, &session.description())?;
             self.check_same_setup(session, lifetime, &setup)?;
             self.take_over_session(id, creator)?;
             return Ok(Accepted::Wait(Wait::Ready(id)));
@@ -82,7 +82,13 @@ impl Controller {
             spec.account.clone_from(&own.account);
         }
         if session.setup != requested || session.lifetime != lifetime {
-            refuse!(Exists, "there is already another session `{token}`; end it first");
+            let end = match session.lifetime {
+                Lifetime::Job => "end it first".to_owned(),
+                Lifetime::Persistent => {
+                    format!("use another name, or `forebay destroy-persistent {token}` first")
+                }
+            };
+            refuse!(Exists, "there is already another {}; {end}", session.description());
         }
         Ok(())
     }
