@@ -83,16 +83,20 @@ pub fn recover(
         let token = session.token.clone();
         let observer = &mut *observer;
         let mut job = JobToRecover { client, session, discard, interrupt: &interrupt, observer };
+        // Nothing is announced of another user's job, which the controller will refuse.
+        let permitted = match client.job_view(&token) {
+            // It has ended in the meantime.
+            Err(failure) if session.ending && failure.cause == Cause::NotFound => Ok(()),
+            other => other.map(drop).map_err(StepError::Failed),
+        };
         let recovered_job = if session.ending {
-            job.end()
+            permitted.and_then(|()| job.end())
         } else {
-            // Nothing is announced of another user's job, which the controller will refuse.
-            let permitted = client.job_view(&token).map_err(StepError::Failed);
             let _lock = match permitted.is_ok() && !force {
                 true => lock_to_recover(&pool, session)?,
                 false => None,
             };
-            permitted.and_then(|_| job.recover())
+            permitted.and_then(|()| job.recover())
         };
         let recovery = match recovered_job {
             Ok(recovery) => recovery,
