@@ -126,6 +126,44 @@ impl SharedInstance {
         expect_failure(&drain, "only an operator");
     }
 
+    /// Nothing is announced of a job of another user that is being torn down, either.
+    fn other_user_cannot_end_a_job_that_is_ending(&self) {
+        let site = &self.site;
+        let script = site.cluster.pfs().join("ending.sh");
+        let directive = "#DW jobdw capacity=96MiB type=scratch access_mode=striped";
+        fs::write(&script, format!("#!/bin/sh\n{directive}\n")).unwrap();
+        let setup = format!(
+            "{{\"version\": 1, \"function\": \"setup\", \"job\": \"ending\", \
+             \"user\": {}, \"group\": {}, \"script\": \"{}\"}}",
+            USER.0,
+            USER.1,
+            script.display()
+        );
+        expect_success(&site.forebay(0, USER, &["wlm", &setup]));
+        site.storage[2].suspend();
+        let discard = ["recover", "--job-id", "ending", "--discard", "--pool", site.file()];
+        let mut owner = site
+            .host(1)
+            .command(USER, env!("CARGO_BIN_EXE_forebay"))
+            .args(discard)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the job is ending", || {
+            let status = site.status()?;
+            let mut sessions = status["sessions"].as_array()?.iter();
+            let session = sessions.find(|session| session["token"] == "ending")?;
+            (session["ending"] == true).then_some(())
+        });
+        let refused = site.forebay(1, OTHER, &discard[..4]);
+        site.storage[2].resume();
+        expect_failure(&refused, "belongs to user 41000");
+        let announced = text_of(&refused);
+        assert!(!announced.contains("tear down"), "steps of a refused request: {announced}");
+        assert!(owner.wait().unwrap().success());
+    }
+
     /// A host whose `munged` has another key is not authenticated.
     fn host_with_another_munge_key_is_rejected(&self) {
         let site = &self.site;
@@ -202,6 +240,7 @@ fn job_on_three_hosts_shares_its_instance_and_keeps_others_out() {
     shared.mounts_are_nosuid_and_nodev();
     shared.other_user_cannot_enter_mounts_or_daemon_directories();
     shared.other_user_cannot_use_the_job_or_administer_the_pool();
+    shared.other_user_cannot_end_a_job_that_is_ending();
     shared.host_with_another_munge_key_is_rejected();
     shared.root_of_another_host_cannot_impersonate_a_node_or_agent();
     shared.job_end_stages_out_and_removes_the_instance();

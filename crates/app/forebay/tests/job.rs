@@ -322,7 +322,16 @@ echo result >${DW_JOB_STRIPED}r
 fn persistent_instance_is_filled_by_one_job_and_read_by_another() {
     let home = Home::new();
     let create = "#!/bin/sh\n#DW create_persistent name=dbs capacity=32MiB type=scratch access_mode=striped\n";
-    assert!(home.script("create.sh", create).status.success());
+    let output = home.script("create.sh", create);
+    let text = text_of(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("persistent instance `dbs` of 32.0 MiB is in the pool"), "{text}");
+    let output = home.script("other.sh", &create.replace("32MiB", "64MiB"));
+    let text = text_of(&output);
+    assert!(!output.status.success(), "{text}");
+    let taken = "another persistent instance `dbs`; use another name, or `forebay \
+                 destroy-persistent dbs` first";
+    assert!(text.contains(taken), "{text}");
     fs::write(
         home.path("list"),
         format!("{0}/input/a.txt\n{0}/input/b.txt\n", home.directory.path().display()),
@@ -401,7 +410,7 @@ fn other_script_with_the_id_of_a_kept_job_leaves_its_results() {
     assert_eq!(output.status.code(), Some(1));
     let text = text_of(&output);
     assert!(
-        text.contains("another session `42`") && text.contains("`forebay recover --job-id 42`"),
+        text.contains("another job `42`") && text.contains("`forebay recover --job-id 42`"),
         "{text}"
     );
     assert_kept(&home);

@@ -19,6 +19,7 @@ mod file_system;
 mod first_hour;
 mod forebay;
 mod hosts;
+mod hosts_clock;
 mod hosts_drained;
 mod hosts_lost;
 mod hosts_restored;

@@ -117,6 +117,7 @@ impl Soak {
             self.verify(number, host, (host + 1) % HOSTS, &format!("{directory}/data"));
         }
         let output = job.finish(&self.site.site);
+        self.site.set_clocks_right();
         assert!(!output.contains("wrong"), "{output}");
         for host in 0..HOSTS {
             let results = self.path(&format!("results/{number}"));

@@ -112,7 +112,7 @@ impl Bridge {
     /// # Errors
     /// The controller cannot be reached.
     pub fn status(&self) -> Result<ControlStatus, WlmError> {
-        Ok(self.client()?.status()?.control)
+        Ok(self.client()?.control_status()?)
     }
 
     /// The requests of a script, with the allocations that it would get.

@@ -4,7 +4,7 @@ use crate::harness;
 use forebay_control::controller::{
     Answer, Cause, ExpiryStep, InstanceSpec, Outcome, Request, SessionStatus, Settings,
 };
-use forebay_control::messages::Owner;
+use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::{Access, AccessMode, Capacity, JobScript};
 use forebay_units::Bytes;
 use harness::{ADA, ControllerHarness, ROOT, SimStorage};
@@ -166,4 +166,23 @@ fn data_that_wait_for_their_stage_out_are_never_removed() {
     pool.request(ADA, Request::CancelStage { stage }).unwrap();
     pool.advance_ms(5000);
     assert_eq!(step(&pool, "p"), None);
+}
+
+/// The time of day may be set at any time; the time of steps only passes.
+#[test]
+fn instance_expires_by_the_time_of_day_and_its_grace_period_passes() {
+    let mut pool = test_pool();
+    create(&mut pool, ADA, "p", None).unwrap();
+    pool.controller.set_time_of_day(UnixMillis(pool.now + 200_000));
+    pool.advance_ms(5000);
+    assert_eq!(step(&pool, "p"), Some(ExpiryStep::Expired));
+    pool.controller.set_time_of_day(UnixMillis(pool.now + 10_000_000_000));
+    pool.advance_ms(40_000);
+    assert_eq!(step(&pool, "p"), Some(ExpiryStep::Expired), "the grace period has not passed");
+    pool.advance_ms(10_000);
+    assert_eq!(step(&pool, "p"), None);
+    pool.controller.set_time_of_day(UnixMillis(pool.now));
+    create(&mut pool, ADA, "q", None).unwrap();
+    pool.advance_ms(1_000_000);
+    assert_eq!(step(&pool, "q"), Some(ExpiryStep::None), "the time of day stands still");
 }

@@ -245,3 +245,35 @@ fn fences_are_restored_from_the_records_of_a_storage_node() {
     let fences = StorageNode::fences_in(&pool.peers.storage.rows(NodeId(1))).unwrap();
     assert!(fences.is_empty(), "{fences:?}");
 }
+
+#[test]
+fn unmount_that_began_before_a_restart_with_an_earlier_clock_does_not_wait_for_that_time() {
+    let mut pool = job_with_silent_host();
+    let unmount = Request::Deactivate { token: "7".into(), creator: None };
+    let unmount = pool.send_request(ADA, unmount);
+    pool.advance_ms(2000);
+    // The clock was ahead by an hour, and was set right before the restart.
+    pool.now -= 3_600_000;
+    pool.restart();
+    pool.advance_ms(20_000);
+    let record = pool.controller.state().requests.get(unmount).unwrap();
+    assert!(matches!(record.outcome(), Some(Ok(_))), "{record:?}");
+}
+
+#[test]
+fn request_of_a_time_to_come_has_no_more_time_than_others() {
+    let mut pool = job_with_silent_host();
+    pool.peers.storage.silent.extend([0, 1]);
+    let unmount = Request::Deactivate { token: "7".into(), creator: None };
+    let unmount = pool.send_request(ADA, unmount);
+    pool.now -= 3_600_000;
+    pool.restart();
+    pool.advance_ms(25_000);
+    let outcome = |pool: &TestPool| {
+        let record = pool.controller.state().requests.get(unmount).unwrap();
+        record.outcome().cloned()
+    };
+    assert_eq!(outcome(&pool), None);
+    pool.advance_ms(10_000);
+    assert_eq!(outcome(&pool).unwrap().unwrap_err().cause, Cause::TimedOut);
+}

@@ -20,7 +20,7 @@ use crate::error::DaemonError;
 use crate::messages::{FromController, Query, QueryReply, Role, ToController, VERSION};
 use crate::request_ids::RequestIds;
 use crate::service::Service;
-use crate::versions::{check_version, version_of, version_of_query};
+use crate::versions::{check_version, query_for, version_of, version_of_query};
 use forebay_net::auth::Authenticator;
 
 /// Capacity of the connection thread's queue, and maximum queries without a reply.
@@ -263,7 +263,7 @@ impl Worker {
                     let _ = reply.try_send(Err(failure));
                     return;
                 }
-                let message = ToController::Query(number, query.clone());
+                let message = ToController::Query(number, query_for(query.clone(), self.version));
                 // The oldest have timed out.
                 while self.queries.len() >= QUEUE_CAPACITY {
                     self.queries.pop_first();
@@ -338,8 +338,9 @@ impl Worker {
         let requests =
             requests.map(|(id, (request, _))| ToController::Request(*id, request.clone()));
         let queries = self.queries.iter();
-        let queries =
-            queries.map(|(number, (query, _))| ToController::Query(*number, query.clone()));
+        let queries = queries.map(|(number, (query, _))| {
+            ToController::Query(*number, query_for(query.clone(), self.version))
+        });
         let unanswered: Vec<ToController> = requests.chain(queries).collect();
         for message in &unanswered {
             self.send(message);

@@ -32,9 +32,10 @@ pub const MAX_REQUEST_BYTES: usize = 1 << 20;
 /// Time for connecting, authenticating and being admitted.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connection limits of a controller and of an agent.
+/// Connection limits of a controller and of an agent. One job on thousands of hosts has a connection of
+/// each to the controller.
 pub fn connection_limits() -> ConnectionLimits {
-    ConnectionLimits { trusted: 8192, user: 256, ..ConnectionLimits::default() }
+    ConnectionLimits { trusted: 8192, users: 8192, user: 256, ..ConnectionLimits::default() }
 }
 
 /// Listens on TCP.

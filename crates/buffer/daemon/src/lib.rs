@@ -31,6 +31,7 @@ mod service;
 pub mod sessions;
 pub mod storage;
 mod versions;
+mod worker;
 
 pub use activity::Status;
 pub use client::ControllerClient;

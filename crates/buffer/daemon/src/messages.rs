@@ -98,6 +98,12 @@ pub enum Query {
     Allocation(Box<InstanceSpec>),
     /// Statistics of the jobs and persistent instances of this name, or of all.
     JobUsage(Option<String>),
+    /// The state of the whole pool without counters of hosts. Replied to as [`Query::Status`].
+    ControlStatus,
+    /// The state of the job or persistent instance of this name, as
+    /// [`Controller::job_status`](forebay_control::controller::Controller::job_status) selects it, with
+    /// the progress of its removal. Replied to as [`Query::Status`].
+    JobStatus(String),
 }
 
 /// The reply to a [`Query`] of the same name.

@@ -35,6 +35,15 @@ pub(crate) fn version_of_query(query: &Query) -> u16 {
     }
 }
 
+/// The query to send to a controller that speaks version `spoken` in place of another one, whose reply
+/// is a part of that reply.
+pub(crate) fn query_for(query: Query, spoken: u16) -> Query {
+    match query {
+        Query::ControlStatus | Query::JobStatus(_) if spoken < 11 => Query::Status,
+        other => other,
+    }
+}
+
 /// The versions that a side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VersionRange {
@@ -135,6 +144,15 @@ mod tests {
         assert!(refused.reason.contains("upgrade the controller"), "{refused}");
         assert_eq!(check_version(version_of(&evict), 10), Ok(()));
         assert_eq!(check_version(version_of(&Request::AcceptRestored), OLDEST_VERSION), Ok(()));
+    }
+
+    #[test]
+    fn older_controller_is_queried_for_the_whole_status() {
+        for query in [Query::ControlStatus, Query::JobStatus("7".into())] {
+            assert_eq!(query_for(query.clone(), 10), Query::Status);
+            assert_eq!(query_for(query.clone(), 11), query);
+        }
+        assert_eq!(query_for(Query::Job("7".into()), 9), Query::Job("7".into()));
     }
 
     proptest::proptest! {

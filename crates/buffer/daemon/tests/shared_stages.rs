@@ -80,7 +80,8 @@ fn totals_of(
         let activity = client.status().ok()?.activity;
         let totals: Vec<StageTotals> = activity.iter().map(&of).collect();
         let sum: u64 = totals.iter().map(|totals| totals.bytes).sum();
-        (sum == bytes && totals.len() == 3).then_some(totals)
+        let runs = totals.iter().any(|totals| totals.running > 0);
+        (sum == bytes && totals.len() == 3 && !runs).then_some(totals)
     })
 }
 

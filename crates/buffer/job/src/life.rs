@@ -6,6 +6,7 @@ use forebay_control::controller::{Cause, Failure, Lifetime, Request, mount_varia
 use forebay_control::messages::StageProgress;
 use forebay_daemon::ControllerClient;
 use forebay_job_script::{Direction, JobScript};
+use forebay_units::human;
 
 use crate::advice::JobInPool;
 use crate::error::{Kept, RunError};
@@ -195,7 +196,9 @@ impl<'a> JobLife<'a> {
     /// Whether any stage-out is still to be done, of the script or of its processes.
     fn has_stages_out(&self) -> bool {
         // If in doubt, yes.
-        self.client().status().map_or(true, |status| status.has_stages_out(self.token))
+        self.client()
+            .job_status(self.token)
+            .map_or(true, |status| status.has_stages_out(self.token))
     }
 
     /// The data that an interrupted script leaves in the pool.
@@ -219,8 +222,22 @@ impl<'a> JobLife<'a> {
                 public: false,
             };
             self.request("create_persistent", request)?;
+            self.note_created(&created.name);
         }
         Ok(())
+    }
+
+    /// Tells the user of a persistent instance that the script has created, or that was there.
+    fn note_created(&mut self, name: &str) {
+        // A failed query does not fail the job.
+        let Ok(status) = self.client().job_status(name) else {
+            return;
+        };
+        if let Some(instance) = status.persistent_instance(name) {
+            let capacity = human::bytes(instance.capacity.0);
+            self.observer
+                .note(&format!("persistent instance `{name}` of {capacity} is in the pool"));
+        }
     }
 
     /// Destroys the persistent instances that the script names.
@@ -250,13 +267,14 @@ impl<'a> JobLife<'a> {
         let started = Instant::now();
         let outcome = await_step(
             self.client(),
+            self.token,
             request,
             |stage| stage.token == self.token,
             self.interrupt,
             self.observer,
         );
         let mut moved = StageProgress::default();
-        if let (Some(direction), Ok(status)) = (direction, self.client().status()) {
+        if let (Some(direction), Ok(status)) = (direction, self.client().job_status(self.token)) {
             moved = status.staged(self.token, direction);
         }
         self.phases.push(RunPhase { name, time: started.elapsed(), moved });
@@ -265,7 +283,7 @@ impl<'a> JobLife<'a> {
 
     /// The session that the job's token names.
     fn session_origin(&self) -> Result<SessionOrigin, Failure> {
-        let status = self.client().status()?;
+        let status = self.client().job_status(self.token)?;
         let caller = self.client().caller().uid;
         let found = status
             .sessions

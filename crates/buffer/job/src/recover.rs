@@ -69,7 +69,10 @@ pub fn recover(
     }
     let mut recovered = Vec::new();
     let client = pool.controller();
-    let status = client.status();
+    let status = match job {
+        Some(job) => client.job_status(job),
+        None => client.status(),
+    };
     let status = status.map_err(|failure| RunError::Step("recover", failure))?;
     for session in status
         .sessions
@@ -80,16 +83,20 @@ pub fn recover(
         let token = session.token.clone();
         let observer = &mut *observer;
         let mut job = JobToRecover { client, session, discard, interrupt: &interrupt, observer };
+        // Nothing is announced of another user's job, which the controller will refuse.
+        let permitted = match client.job_view(&token) {
+            // It has ended in the meantime.
+            Err(failure) if session.ending && failure.cause == Cause::NotFound => Ok(()),
+            other => other.map(drop).map_err(StepError::Failed),
+        };
         let recovered_job = if session.ending {
-            job.end()
+            permitted.and_then(|()| job.end())
         } else {
-            // Nothing is announced of another user's job, which the controller will refuse.
-            let permitted = client.job_view(&token).map_err(StepError::Failed);
             let _lock = match permitted.is_ok() && !force {
                 true => lock_to_recover(&pool, session)?,
                 false => None,
             };
-            permitted.and_then(|_| job.recover())
+            permitted.and_then(|()| job.recover())
         };
         let recovery = match recovered_job {
             Ok(recovery) => recovery,
@@ -143,7 +150,7 @@ impl JobToRecover<'_> {
         let token = &self.session.token;
         self.observer.phase(&format!("job {token}: {name}"));
         let own = |stage: &StageStatus| stage.token == *token;
-        await_step(self.client, request, own, self.interrupt, self.observer)
+        await_step(self.client, token, request, own, self.interrupt, self.observer)
     }
 
     fn tear_down(&mut self) -> Result<(), StepError> {
@@ -169,7 +176,8 @@ impl JobToRecover<'_> {
                 let stage_out = Request::StageOut { token: self.token() };
                 recovery = match self.step("stage out", stage_out) {
                     Ok(()) => {
-                        let status = self.client.status().map_err(StepError::Failed)?;
+                        let status = self.client.job_status(&self.session.token);
+                        let status = status.map_err(StepError::Failed)?;
                         Recovery::StagedOut(status.staged(&self.session.token, Direction::Out))
                     }
                     // Of stages: the controller knows whether they hold results back.
@@ -212,7 +220,7 @@ pub fn stage_now(
     observer.phase("stage");
     let wait = Request::AwaitStage { stage };
     let own = |other: &StageStatus| other.id == stage;
-    match await_step(client, wait, own, &interrupt, observer) {
+    match await_step(client, &token, wait, own, &interrupt, observer) {
         Ok(()) => {}
         Err(StepError::Failed(failure)) => return Err(fail(failure)),
         Err(StepError::Interrupted) => {
@@ -220,7 +228,7 @@ pub fn stage_now(
             return Err(RunError::StageCancelled { token, signal: interrupt.signal() });
         }
     }
-    let status = client.status().map_err(fail)?;
+    let status = client.job_status(&token).map_err(fail)?;
     let staged = status.stages.iter().find(|other| own(other));
     let progress = staged.map(|staged| staged.progress);
     pool.close()?;

@@ -18,17 +18,19 @@ use crate::error::{Kept, RunError};
 /// whenever the reason changes.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval at which progress is polled.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which an interrupt is noticed, and the progress is queried for the first time.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which progress is queried. The reply comes from the controller, which many jobs may ask.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Receives the progress of a job.
 pub trait Observer {
     /// A step of its life begins.
     fn phase(&mut self, name: &str);
-    /// The progress of its stages; called some ten times a second.
+    /// The progress of its stages; called some twice a second.
     fn progress(&mut self, stages: &[StageStatus]);
     /// The progress of destroying its data: `removed` of `files` are gone, on the nodes that have
-    /// counted them. Called some ten times a second.
+    /// counted them. Called some twice a second.
     fn removal(&mut self, removed: u64, files: u64);
     /// Information for the user.
     fn note(&mut self, text: &str);
@@ -111,9 +113,11 @@ impl Progressing {
 }
 
 /// Sends a request and waits until it is done or has failed, or the user interrupts. Meanwhile the
-/// observer is shown the stages that belong to the step, and the likely reason if it stalls.
+/// observer is shown the stages of the job or persistent instance `token` that belong to the step, and
+/// the likely reason if it stalls.
 pub(crate) fn await_step(
     client: &ControllerClient,
+    token: &str,
     request: Request,
     of_step: impl Fn(&StageStatus) -> bool,
     interrupt: &Interrupt,
@@ -123,8 +127,9 @@ pub(crate) fn await_step(
     let outcome = client.submit(request).map_err(StepError::Failed)?;
     let (mut changed, mut shown_reason) = (Instant::now(), None);
     let mut last = Progressing::default();
+    let mut queried: Option<Instant> = None;
     loop {
-        match outcome.recv_timeout(PROGRESS_INTERVAL) {
+        match outcome.recv_timeout(POLL_INTERVAL) {
             Ok(outcome) => return outcome.map(drop).map_err(StepError::Failed),
             Err(RecvTimeoutError::Disconnected) => {
                 let reason = "the pool's controller has stopped";
@@ -135,8 +140,12 @@ pub(crate) fn await_step(
         if interrupt.is_set() {
             return Err(StepError::Interrupted);
         }
+        if queried.is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL) {
+            continue;
+        }
+        queried = Some(Instant::now());
         // A failed query does not fail the step.
-        let status = client.status();
+        let status = client.job_status(token);
         let now = match &status {
             Ok(status) => Progressing::new(status, job.as_deref(), &of_step),
             Err(_) => Progressing::default(),

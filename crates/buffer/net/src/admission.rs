@@ -7,6 +7,7 @@ use forebay_protocol::{Errno, PeerIdentity};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,10 @@ impl Default for ConnectionLimits {
     }
 }
 
+/// Longest delay of a request. Users whose jobs run on thousands of hosts, which ask at the same time,
+/// exceed the rate instead: their other requests must not wait for minutes.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
 /// The account to which a connection is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
@@ -69,6 +74,19 @@ pub enum Principal {
     Trusted,
     /// Another user.
     User(u32),
+    /// Another user on a host, whose trusted agent has made the connection: the user's jobs may run on
+    /// thousands of hosts.
+    UserOnHost(u32, IpAddr),
+}
+
+impl Principal {
+    /// The user who is not trusted.
+    fn uid(self) -> Option<u32> {
+        match self {
+            Principal::Trusted => None,
+            Principal::User(uid) | Principal::UserOnHost(uid, _) => Some(uid),
+        }
+    }
 }
 
 impl From<&PeerIdentity> for Principal {
@@ -188,10 +206,15 @@ impl AdmissionControl {
             Principal::User(uid) if own >= user => {
                 format!("user {uid} has {user} connections, the maximum for a user; end one")
             }
-            Principal::User(_) if self.admitted.len() - of_daemons >= users => {
+            Principal::UserOnHost(uid, host) if own >= user => {
+                format!("user {uid} has {user} connections from {host}, the maximum; end one")
+            }
+            Principal::User(_) | Principal::UserOnHost(..)
+                if self.admitted.len() - of_daemons >= users =>
+            {
                 format!("users have {users} connections; try again")
             }
-            Principal::Trusted | Principal::User(_) => String::new(),
+            Principal::Trusted | Principal::User(_) | Principal::UserOnHost(..) => String::new(),
         };
         if !reached.is_empty() {
             return Err(LimitReached(reached));
@@ -345,7 +368,7 @@ impl SharedAdmission {
         let rate = Rate {
             per_second: limits.request_rate,
             burst: limits.request_burst,
-            longest_delay: Duration::MAX,
+            longest_delay: LONGEST_DELAY,
         };
         SharedAdmission(Arc::new(Mutex::new(Shared {
             control: AdmissionControl::new(limits),
@@ -391,7 +414,8 @@ impl ConnectionPermit {
     /// costs 1.
     pub fn request_delay(&self, now: Instant, cost: f64) -> Duration {
         let mut shared = self.admission.0.lock();
-        let Some(Principal::User(uid)) = shared.control.principal(self.conn) else {
+        let principal = shared.control.principal(self.conn);
+        let Some(uid) = principal.and_then(Principal::uid) else {
             return Duration::ZERO;
         };
         shared.rates.take(uid, cost, now)

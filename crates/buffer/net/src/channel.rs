@@ -382,11 +382,22 @@ impl Receiver {
     /// Receives header and body of the next frame, whose body may have `max_body` bytes. `None`: the
     /// peer closed the connection.
     pub fn receive(&mut self, max_body: usize) -> io::Result<Option<(Header, &[u8])>> {
+        self.receive_if(max_body, |_| Ok(()))
+    }
+
+    /// As [`receive`](Self::receive). Before memory is used for the body, `admit` is asked with its
+    /// length in bytes, and may fail.
+    pub fn receive_if(
+        &mut self,
+        max_body: usize,
+        admit: impl FnOnce(usize) -> io::Result<()>,
+    ) -> io::Result<Option<(Header, &[u8])>> {
         let mut head = [0; HEADER_BYTES];
         if !self.fill(&mut head)? {
             return Ok(None);
         }
         let header = frame::parse_header(&head, max_body)?;
+        admit(header.body)?;
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         // Memory grows with the received bytes, not with the announced length.

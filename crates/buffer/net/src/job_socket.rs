@@ -49,7 +49,16 @@ fn is_disconnected(error: &io::Error) -> bool {
 
 /// Receives the call, at the service's end of a connection.
 pub fn receive_call(stream: &Arc<Stream>) -> io::Result<JobRequest> {
-    receive_message(&mut Receiver::new(stream.clone(), None), Kind::Call)
+    receive_call_if(stream, |_| Ok(()))
+}
+
+/// As [`receive_call`]. Before memory is used for the call, `admit` is asked with its length in bytes,
+/// and may fail.
+pub fn receive_call_if(
+    stream: &Arc<Stream>,
+    admit: impl FnOnce(usize) -> io::Result<()>,
+) -> io::Result<JobRequest> {
+    receive_message_if(&mut Receiver::new(stream.clone(), None), Kind::Call, admit)
 }
 
 /// Receives any call and the descriptor that was sent with it.
@@ -81,7 +90,15 @@ fn send_message<T: Serialize>(
 }
 
 fn receive_message<T: DeserializeOwned>(receiver: &mut Receiver, kind: Kind) -> io::Result<T> {
-    let Some((header, body)) = receiver.receive(MAX_STAGING_BODY_BYTES)? else {
+    receive_message_if(receiver, kind, |_| Ok(()))
+}
+
+fn receive_message_if<T: DeserializeOwned>(
+    receiver: &mut Receiver,
+    kind: Kind,
+    admit: impl FnOnce(usize) -> io::Result<()>,
+) -> io::Result<T> {
+    let Some((header, body)) = receiver.receive_if(MAX_STAGING_BODY_BYTES, admit)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
     if header.kind != kind || header.payload > 0 {

@@ -2,6 +2,7 @@
 //! namespace with its own directory, and a host name. Dropping the cluster removes everything,
 //! also when the test has failed.
 
+pub mod clock;
 mod programs;
 pub mod site;
 pub mod slurm;

@@ -1,13 +1,10 @@
 //! Faults of the hosts and daemons of a site, one after another, each ended before the next round.
 
-use std::fs;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use forebay_random::RandomSequence;
 
+use crate::cluster::clock::TestClock;
 use crate::cluster::site::{ROOT, Site, expect_success};
 use crate::cluster::{Daemon, built_program, wait_until};
 
@@ -37,7 +34,7 @@ pub enum Fault {
     Partition(usize, usize),
     /// No space in the file system of a storage node's directory.
     FillDisk(usize),
-    /// The realtime clock of a host's daemons is ahead by these seconds.
+    /// The realtime clock of a host's daemons is ahead by these seconds, until the round ends.
     StepClock(usize, i64),
 }
 
@@ -99,21 +96,20 @@ impl Fault {
 /// A site whose faults can be caused and ended.
 pub struct FaultySite {
     pub site: Site,
-    clock_library: PathBuf,
+    /// Of each host.
+    clocks: Vec<TestClock>,
 }
 
 impl FaultySite {
     /// A site with a small file system for each storage node, and clocks that can be stepped.
     pub fn new() -> FaultySite {
         let site = Site::new();
-        let clock_library = site.cluster.pfs().with_file_name("clock.so");
-        let source = format!("{}/tests/soak/clock.c", env!("CARGO_MANIFEST_DIR"));
-        let mut compile = Command::new("cc");
-        compile.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&clock_library).arg(source);
-        assert!(compile.status().unwrap().success());
-        let mut faulty = FaultySite { site, clock_library };
+        let pfs = site.cluster.pfs();
+        let directory = pfs.parent().unwrap();
+        let clocks = (0..HOSTS).map(|host| TestClock::new(directory, &host.to_string()));
+        let clocks = clocks.collect();
+        let mut faulty = FaultySite { site, clocks };
         for host in 0..HOSTS {
-            faulty.set_clock(host, 0);
             faulty.stop(Role::Storage(host));
             expect_success(&faulty.site.host(host).shell(
                 ROOT,
@@ -150,25 +146,17 @@ impl FaultySite {
         let program = built_program("forebayd");
         let host_of_role = self.site.host(host);
         let mut command = host_of_role.command(ROOT, program.to_str().unwrap());
-        command
-            .args([name, "--config", self.site.file()])
-            .env("FOREBAY_LOG", "warn")
-            .env("LD_PRELOAD", &self.clock_library)
-            .env("CLOCK_OFFSET", self.clock_file(host));
+        command.args([name, "--config", self.site.file()]).env("FOREBAY_LOG", "warn");
+        self.clocks[host].apply(&mut command);
         let daemon = host_of_role.start_logged(name, command);
         *self.daemon(role) = daemon;
     }
 
-    fn clock_file(&self, host: usize) -> PathBuf {
-        self.site.cluster.pfs().with_file_name(format!("clock-{host}"))
-    }
-
-    fn set_clock(&self, host: usize, seconds: i64) {
-        // Not emptied: daemons have it in memory.
-        let mut options = fs::File::options();
-        let options = options.create(true).write(true).truncate(false);
-        let file = options.open(self.clock_file(host)).unwrap();
-        file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
+    /// Sets all clocks right.
+    pub fn set_clocks_right(&self) {
+        for clock in &self.clocks {
+            clock.set(0);
+        }
     }
 
     fn set_link(&self, host: usize, state: &str) {
@@ -197,11 +185,11 @@ impl FaultySite {
                 let fill = "dd if=/dev/zero of=flash/filler bs=1M status=none || true";
                 expect_success(&self.site.host(host).shell(ROOT, fill));
             }
-            Fault::StepClock(host, seconds) => self.set_clock(host, seconds),
+            Fault::StepClock(host, seconds) => self.clocks[host].set(seconds),
         }
     }
 
-    /// Ends a fault.
+    /// Ends a fault, except for the step of a clock.
     pub fn end(&mut self, fault: Fault) {
         match fault {
             Fault::Kill(role) | Fault::Restart(role) => self.start(role),
@@ -214,7 +202,8 @@ impl FaultySite {
             Fault::FillDisk(host) => {
                 expect_success(&self.site.host(host).shell(ROOT, "rm -f flash/filler"));
             }
-            Fault::StepClock(host, _) => self.set_clock(host, 0),
+            // It lasts: a daemon must not wait for its time to come.
+            Fault::StepClock(..) => {}
         }
     }
 

@@ -3,6 +3,7 @@
 use forebay_policy::pool::NodeId;
 use forebay_units::Bytes;
 
+use super::limits;
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{NodeRecord, Pool, RequestProgress, RequestRecord, Wait};
 use super::request::{Answer, Failure, Lifetime, Request, RequestEnvelope, refuse};
@@ -24,11 +25,15 @@ impl Controller {
             }
             return; // A pending request is answered when its wait is over.
         }
+        let uid = Some(caller.uid);
+        self.state.requests.forget_excess(uid, &self.settings);
         let timeout_ms = match request.is_for_staging() {
             true => self.settings.staging_timeout_ms,
             false => self.settings.request_timeout_ms,
         };
-        let progress = match self.dispatch(self.with_operator_rights(caller), request) {
+        let caller = self.with_operator_rights(caller);
+        let allowed = self.check_waiting(caller).and_then(|()| limits::check_text(&request));
+        let progress = match allowed.and_then(|()| self.dispatch(caller, request)) {
             Ok(Accepted::Wait(wait)) => RequestProgress::Pending(wait),
             Ok(Accepted::Answer(answer)) => RequestProgress::Answered(Ok(answer)),
             Err(failure) => RequestProgress::Answered(Err(failure)),
@@ -40,9 +45,21 @@ impl Controller {
         if let RequestProgress::Pending(wait) = &progress {
             self.waits.insert(&self.state, id, wait);
         }
-        let record =
-            RequestRecord { accepted: self.now, deadline: self.now.plus_ms(timeout_ms), progress };
+        let deadline = self.now.plus_ms(match &progress {
+            RequestProgress::Pending(_) => timeout_ms,
+            RequestProgress::Answered(_) => self.settings.reply_retention_ms,
+        });
+        let record = RequestRecord { accepted: self.now, deadline, uid, progress };
         self.state.requests.insert(id, record);
+    }
+
+    /// Refuses a request of a user with many that wait.
+    fn check_waiting(&self, caller: Owner) -> Result<(), Failure> {
+        let max = self.settings.max_user_waiting_requests;
+        if caller.uid != 0 && self.state.requests.waiting_of(caller.uid) >= max {
+            refuse!(Busy, "limit reached: {max} requests of user {} wait", caller.uid);
+        }
+        Ok(())
     }
 
     /// Carries a request out. A refused request changes nothing.

@@ -28,10 +28,10 @@ const MAX_CONCURRENT: usize = 4;
 /// Attempts of a copy before it is given up and the instance can be mounted again.
 const MAX_ATTEMPTS: u32 = 3;
 /// Time between two attempts of a copy.
-const ATTEMPT_INTERVAL_MS: u64 = 10_000;
+pub(super) const ATTEMPT_INTERVAL_MS: u64 = 10_000;
 /// Time after which a copy that was given up is made anew, doubled with each failure.
 const FIRST_DELAY_MS: u64 = 60_000;
-const MAX_DELAY_MS: u64 = 3_600_000;
+pub(super) const MAX_DELAY_MS: u64 = 3_600_000;
 /// Time for which a copy waits for a node that does not report. A restarted daemon continues the copy.
 const SILENT_NODE_MS: u64 = 600_000;
 

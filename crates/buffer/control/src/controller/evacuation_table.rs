@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::evacuation::{ATTEMPT_INTERVAL_MS, MAX_DELAY_MS};
 use super::stage_table::StageTable;
 use super::storage_table::StorageTable;
 use crate::messages::{InstanceId, StageId, UnixMillis};
@@ -51,6 +52,26 @@ impl Default for EvacuationTable {
 impl EvacuationTable {
     pub fn restore(&mut self, record: &StoredRecord) -> Result<bool, CorruptRecord> {
         Ok(self.running.restore(record)? || self.postponed.restore(record)?)
+    }
+
+    /// No attempt is made later than the longest pause from now.
+    pub fn forget_future(&mut self, now: UnixMillis) {
+        let latest = now.plus_ms(ATTEMPT_INTERVAL_MS);
+        for id in self.running.keys() {
+            let retry_at = self.running.get(id).and_then(|row| row.retry_at);
+            if retry_at.is_some_and(|at| at > latest)
+                && let Some(row) = self.running.get_mut(id)
+            {
+                row.retry_at = Some(latest);
+            }
+        }
+        let latest = now.plus_ms(MAX_DELAY_MS);
+        for id in self.postponed.keys() {
+            let is_later = self.postponed.get(id).is_some_and(|row| row.until > latest);
+            if is_later && let Some(row) = self.postponed.get_mut(id) {
+                row.until = latest;
+            }
+        }
     }
 
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {

@@ -31,11 +31,12 @@ pub enum ExpiryStep {
 /// The expiry of a persistent instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expiry {
-    /// Its time.
+    /// Its date.
     pub at: UnixMillis,
     /// The last event.
     pub step: ExpiryStep,
-    /// Time from which the grace period counts: that at which the expiry was noticed.
+    /// Time from which the grace period counts: that at which the expiry was noticed, by the clock
+    /// that is never set.
     pub noticed: Option<UnixMillis>,
 }
 
@@ -72,7 +73,7 @@ impl Controller {
                 in_words(max)
             );
         }
-        let at = lifetime_ms.or(max_ms).map(|lifetime| self.now.plus_ms(lifetime));
+        let at = lifetime_ms.or(max_ms).map(|lifetime| self.date().plus_ms(lifetime));
         Ok(at.map(|at| Expiry { at, step: ExpiryStep::None, noticed: None }))
     }
 
@@ -128,11 +129,11 @@ impl Controller {
 
     /// Refuses the use of an instance that has expired.
     pub(super) fn check_not_expired(&self, session: &Session) -> Result<(), Failure> {
-        let Some(expiry) = session.expiry.filter(|expiry| expiry.at <= self.now) else {
+        let Some(expiry) = session.expiry.filter(|expiry| expiry.at <= self.date()) else {
             return Ok(());
         };
         let name = &session.token;
-        let since = in_words(self.now.ms_since(expiry.at));
+        let since = in_words(self.date().ms_since(expiry.at));
         refuse!(
             Denied,
             "the persistent instance `{name}` expired {since} ago; its owner can extend it with \
@@ -169,23 +170,24 @@ impl Controller {
         if expiry.noticed.is_some_and(|noticed| self.now >= noticed.plus_ms(grace_ms)) {
             return ExpiryStep::Kept;
         }
-        if self.now >= expiry.at {
+        if self.date() >= expiry.at {
             return ExpiryStep::Expired;
         }
-        if self.now.plus_ms(self.settings.persistent_warning_ms) >= expiry.at {
+        if self.date().plus_ms(self.settings.persistent_warning_ms) >= expiry.at {
             return ExpiryStep::Warned;
         }
         ExpiryStep::None
     }
 
     fn announce(&mut self, id: SessionId, expiry: Expiry, step: ExpiryStep, action: &'static str) {
+        let date = self.date();
         let Some(session) = self.state.sessions.get_mut(id) else {
             return;
         };
         session.expiry = Some(Expiry { step, ..expiry });
         let (token, uid) = (&session.token, session.owner.uid);
         let text = match step {
-            ExpiryStep::Warned => format!("expires in {}", in_words(expiry.at.ms_since(self.now))),
+            ExpiryStep::Warned => format!("expires in {}", in_words(expiry.at.ms_since(date))),
             _ => format!(
                 "is closed to new jobs, and is removed in {}",
                 in_words(self.settings.persistent_grace_ms)

@@ -140,7 +140,7 @@ impl Controller {
             capacity: allocation.capacity(),
             public,
             replicated: is_replicated(spec),
-            created: self.now,
+            created: self.date(),
             fragments: Vec::new(),
             configurations: Vec::new(),
             broken: None,

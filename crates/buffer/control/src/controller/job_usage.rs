@@ -304,7 +304,7 @@ impl Controller {
 
     /// Notes the instance of a session that ends, and the end.
     pub(super) fn end_usage(&mut self, id: SessionId) {
-        self.state.usage.end(id, self.now, self.settings.max_kept_usage);
+        self.state.usage.end(id, self.date(), self.settings.max_kept_usage);
     }
 
     /// Notes the instance of a session, which may have been created again under another id.

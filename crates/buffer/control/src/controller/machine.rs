@@ -54,8 +54,10 @@ pub enum ControllerEffect {
 pub struct Controller {
     pub(super) settings: Settings,
     pub(super) state: State,
-    /// Time of the current step.
+    /// Time of the current step, of a clock that is never set.
     pub(super) now: UnixMillis,
+    /// The time of day, which may be set; `None`: `now`.
+    pub(super) time_of_day: Option<UnixMillis>,
     pub(super) contacts: Contacts,
     /// The present epoch and its first revision, since the first step.
     pub(super) epoch: Option<(u64, u64)>,
@@ -98,6 +100,7 @@ impl Controller {
             settings,
             state,
             now: UnixMillis(0),
+            time_of_day: None,
             contacts: Contacts::default(),
             epoch: None,
             lost_revision: None,
@@ -133,6 +136,19 @@ impl Controller {
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Sets the time of day of the next steps: dates that people see, and those at which instances
+    /// expire. Everything else depends on the time that is passed to [`step`](Self::step), which is
+    /// the time of day at first but is not changed when the clock is set: a clock that is ahead lets
+    /// no request time out, and no host count as dead.
+    pub fn set_time_of_day(&mut self, time: UnixMillis) {
+        self.time_of_day = Some(time);
+    }
+
+    /// The time of day.
+    pub(super) fn date(&self) -> UnixMillis {
+        self.time_of_day.unwrap_or(self.now)
     }
 
     /// Milliseconds since a peer last reported, or since the controller started.

@@ -45,7 +45,8 @@ impl Controller {
             });
             if let Some(outcome) = outcome {
                 self.waits.remove(id);
-                self.state.requests.answer(id, outcome.clone());
+                let until = self.now.plus_ms(self.settings.reply_retention_ms);
+                self.state.requests.answer(id, outcome.clone(), until);
                 self.effects.push(ControllerEffect::Reply(id, outcome));
             }
         }

@@ -58,7 +58,7 @@ impl Controller {
         let (session, label) = (old.session, old.label.clone());
         let row = Instance {
             capacity: capacity.unwrap_or(old.capacity),
-            created: self.now,
+            created: self.date(),
             fragments: Vec::new(),
             configurations: Vec::new(),
             replaces: Some(source),

@@ -429,9 +429,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure.
+    /// Longest description, in bytes.
+    pub const MAX_REASON_BYTES: usize = 4096;
+
+    /// A failure. The description is cut at [`Failure::MAX_REASON_BYTES`].
     pub fn new(cause: Cause, reason: impl Into<String>) -> Failure {
-        Failure { cause, reason: reason.into() }
+        const CUT: &str = " …";
+        let mut reason = reason.into();
+        if reason.len() > Failure::MAX_REASON_BYTES {
+            reason.truncate(reason.floor_char_boundary(Failure::MAX_REASON_BYTES - CUT.len()));
+            reason.push_str(CUT);
+            reason.shrink_to_fit();
+        }
+        Failure { cause, reason }
     }
 }
 

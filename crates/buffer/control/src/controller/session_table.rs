@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use forebay_job_script::Stage;
+
+use super::limits::{TextSizes, setup_bytes, stage_bytes};
 use super::mount_table::MountTable;
 use super::objects::{Activation, Mount, Session};
 use super::request::{Cause, Failure, refuse};
-use crate::messages::{ActivationId, Owner, SessionId};
+use crate::messages::{ActivationId, Owner, SessionId, UnixMillis};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
 /// Sessions and their activations.
@@ -16,6 +19,8 @@ pub struct SessionTable {
     pub(super) mounts: MountTable,
     /// Follows from `sessions`.
     by_token: BTreeMap<String, SessionId>,
+    /// Bytes of set-ups, and of the stages that were added. Follows from `sessions` and the stages.
+    text: TextSizes,
 }
 
 impl Default for SessionTable {
@@ -25,6 +30,7 @@ impl Default for SessionTable {
             activations: Table::new("activations"),
             mounts: MountTable::default(),
             by_token: BTreeMap::new(),
+            text: TextSizes::default(),
         }
     }
 }
@@ -40,6 +46,9 @@ impl SessionTable {
     pub(super) fn finish_restore(&mut self) {
         let sessions = self.sessions.iter();
         self.by_token = sessions.map(|(id, s)| (s.token.clone(), id)).collect();
+        for (id, session) in self.sessions.iter() {
+            self.text.add(id, session.owner.uid, setup_bytes(&session.setup));
+        }
         self.mounts.finish_restore();
         self.split_earlier_activations();
     }
@@ -57,6 +66,29 @@ impl SessionTable {
             for (host, state) in std::mem::take(&mut row.earlier_hosts) {
                 let replica = replicas.remove(&host);
                 self.mounts.insert(id, Mount { host, state, generation: 0, replica });
+            }
+        }
+    }
+
+    /// What has happened in the future has happened now.
+    pub(super) fn forget_future(&mut self, now: UnixMillis) {
+        let is_future = |time: Option<UnixMillis>| time.is_some_and(|time| time > now);
+        let activations = self.activations.iter();
+        let ending = activations.filter(|(_, activation)| is_future(activation.ending));
+        let ending: Vec<ActivationId> = ending.map(|(id, _)| id).collect();
+        for id in ending {
+            if let Some(activation) = self.activations.get_mut(id) {
+                activation.ending = Some(now);
+            }
+        }
+        let noticed = |session: &Session| session.expiry.and_then(|expiry| expiry.noticed);
+        let expired = self.sessions.iter().filter(|(_, session)| is_future(noticed(session)));
+        let expired: Vec<SessionId> = expired.map(|(id, _)| id).collect();
+        for id in expired {
+            if let Some(session) = self.sessions.get_mut(id)
+                && let Some(expiry) = &mut session.expiry
+            {
+                expiry.noticed = Some(now);
             }
         }
     }
@@ -121,13 +153,14 @@ impl SessionTable {
                 format!("there is no job or persistent instance `{token}`"),
             )
         })?;
-        check_may_act(caller, found.1.owner, &format!("session `{token}`"))?;
+        check_may_act(caller, found.1.owner, &found.1.description())?;
         Ok(found)
     }
 
     pub(super) fn insert(&mut self, id: SessionId, session: Session) {
         let old = self.by_token.insert(session.token.clone(), id);
         assert!(old.is_none(), "two sessions have one token");
+        self.text.add(id, session.owner.uid, setup_bytes(&session.setup));
         self.sessions.insert_new(id, session);
     }
 
@@ -138,6 +171,24 @@ impl SessionTable {
         };
         assert!(session.activations.is_empty(), "a mounted session was removed");
         self.by_token.remove(&session.token);
+        self.text.remove(id);
+    }
+
+    /// Bytes of set-ups and stages.
+    pub(super) fn text_sizes(&self) -> &TextSizes {
+        &self.text
+    }
+
+    /// A session has another stage.
+    pub(super) fn note_stage(&mut self, id: SessionId, directive: &Stage) {
+        if let Some(session) = self.sessions.get(id) {
+            self.text.add(id, session.owner.uid, stage_bytes(directive));
+        }
+    }
+
+    /// A stage of a session is forgotten.
+    pub(super) fn forget_stage(&mut self, id: SessionId, directive: &Stage) {
+        self.text.subtract(id, stage_bytes(directive));
     }
 
     /// Whether anything was changed in this step.

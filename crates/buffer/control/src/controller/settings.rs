@@ -33,6 +33,17 @@ pub struct Settings {
     pub max_sessions: usize,
     /// Limit on the sessions of one user other than root and the operator.
     pub max_user_sessions: usize,
+    /// Limit on the stored set-ups and stages of the sessions of one such user, in bytes.
+    pub max_user_session_bytes: u64,
+    /// Limit on those of all sessions, in bytes.
+    pub max_session_bytes: u64,
+    /// Limit on the requests of one such user that wait.
+    pub max_user_waiting_requests: usize,
+    /// Refused or failed requests of one user that are remembered, so that they are not carried out
+    /// when they are repeated.
+    pub max_kept_refusals: usize,
+    /// Requests of one user that succeeded and are remembered.
+    pub max_kept_replies: usize,
     /// Limit on the stages of one session.
     pub max_stages: usize,
     /// Limit on the remembered stages of a persistent instance; the oldest ended ones are dropped.
@@ -103,6 +114,11 @@ impl Default for Settings {
             operator: 0,
             max_sessions: 65_536,
             max_user_sessions: 4096,
+            max_user_session_bytes: 64 << 20,
+            max_session_bytes: 1 << 30,
+            max_user_waiting_requests: 16_384,
+            max_kept_refusals: 4096,
+            max_kept_replies: 65_536,
             max_stages: 65_536,
             max_kept_stages: 1024,
             persistent_lifetime_ms: None,

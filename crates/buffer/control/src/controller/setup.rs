@@ -3,8 +3,10 @@
 use std::path::{Component, Path};
 
 use forebay_job_script::{AccessMode, Direction, InstanceRef, InstanceType, Stage, StagePath};
+use forebay_units::human;
 
 use super::dispatch::Accepted;
+use super::limits;
 use super::machine::Controller;
 use super::objects::{Session, StageState, Wait, is_replicated};
 use super::request::{Failure, Lifetime, Setup, refuse};
@@ -12,7 +14,7 @@ use super::session_table::check_may_act;
 use crate::messages::{InstanceId, Owner, SessionId, StageId};
 
 /// Limit on the length of a session's token, in bytes.
-const MAX_TOKEN_LENGTH: usize = 64;
+pub(super) const MAX_TOKEN_LENGTH: usize = 64;
 
 impl Controller {
     pub(super) fn set_up_session(
@@ -26,12 +28,12 @@ impl Controller {
     ) -> Result<Accepted, Failure> {
         check_token(&token)?;
         if let Some((id, session)) = self.state.sessions.by_token(&token) {
-            check_may_act(owner, session.owner, &format!("session `{token}`"))?;
+            check_may_act(owner, session.owner, &session.description())?;
             self.check_same_setup(session, lifetime, &setup)?;
             self.take_over_session(id, creator)?;
             return Ok(Accepted::Wait(Wait::Ready(id)));
         }
-        self.check_session_limits(owner)?;
+        self.check_session_limits(owner, limits::setup_bytes(&setup))?;
         if lifetime == Lifetime::Persistent && setup.instance.as_ref().is_some_and(is_replicated) {
             refuse!(Invalid, "a persistent instance cannot be load-balanced: no job could fill it");
         }
@@ -47,7 +49,7 @@ impl Controller {
         // From here on nothing fails: a refused request changes nothing.
         let id = SessionId(self.state.next_id());
         let session =
-            Session::new(token.clone(), lifetime, owner, creator, self.now, setup.clone());
+            Session::new(token.clone(), lifetime, owner, creator, self.date(), setup.clone());
         self.state.usage.begin(id, &session);
         self.state.sessions.insert(id, session);
         if let (Some(spec), Some(allocation)) = (&setup.instance, allocated) {
@@ -80,18 +82,25 @@ impl Controller {
             spec.account.clone_from(&own.account);
         }
         if session.setup != requested || session.lifetime != lifetime {
-            refuse!(Exists, "there is already another session `{token}`; end it first");
+            let end = match session.lifetime {
+                Lifetime::Job => "end it first".to_owned(),
+                Lifetime::Persistent => {
+                    format!("use another name, or `forebay destroy-persistent {token}` first")
+                }
+            };
+            refuse!(Exists, "there is already another {}; {end}", session.description());
         }
         Ok(())
     }
 
-    /// Refuses a session beyond the limits.
-    fn check_session_limits(&self, owner: Owner) -> Result<(), Failure> {
+    /// Refuses a session beyond the limits, whose set-up has this many bytes.
+    fn check_session_limits(&self, owner: Owner, setup_bytes: u64) -> Result<(), Failure> {
         let sessions = &self.state.sessions;
         let max = self.settings.max_sessions;
         if sessions.len() >= max {
             refuse!(Full, "limit reached: there are {max} sessions");
         }
+        self.check_text_limits(owner, setup_bytes)?;
         if owner.uid == 0 || owner.uid == self.settings.operator {
             return Ok(());
         }
@@ -100,6 +109,31 @@ impl Controller {
         if of_user.count() >= max {
             let uid = owner.uid;
             refuse!(Full, "limit reached: user {uid} has {max} sessions; end some first");
+        }
+        Ok(())
+    }
+
+    /// Refuses text of a session beyond the limits on what the sessions of a user, and all, store.
+    pub(super) fn check_text_limits(&self, owner: Owner, bytes: u64) -> Result<(), Failure> {
+        let sizes = self.state.sessions.text_sizes();
+        let is_operator = owner.uid == 0 || owner.uid == self.settings.operator;
+        let max = self.settings.max_user_session_bytes;
+        if !is_operator && sizes.of_user(owner.uid).saturating_add(bytes) > max {
+            refuse!(
+                Full,
+                "limit reached: the set-ups and stages of user {} would need more than {} in the \
+                 controller; end some jobs, or stage whole directories",
+                owner.uid,
+                human::bytes(max)
+            );
+        }
+        let max = self.settings.max_session_bytes;
+        if sizes.total().saturating_add(bytes) > max {
+            refuse!(
+                Full,
+                "limit reached: the set-ups and stages of all jobs need {} in the controller",
+                human::bytes(max)
+            );
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use forebay_job_script::{Direction, InstanceRef, Stage};
 
 use super::dispatch::Accepted;
+use super::limits::stage_bytes;
 use super::machine::Controller;
 use super::objects::{Session, StageRecord, StageState, Wait};
 use super::request::{Answer, Cause, Failure, Lifetime, refuse};
@@ -47,6 +48,7 @@ impl Controller {
         directive: Stage,
     ) -> StageId {
         let id = StageId(self.state.next_id());
+        self.state.sessions.note_stage(session, &directive);
         let stage = StageRecord::waiting(session, instance, directive, self.now);
         self.state.stages.insert(id, stage);
         if let Some(session) = self.state.sessions.get_mut(session) {
@@ -126,6 +128,8 @@ impl Controller {
         if stages >= self.settings.max_stages {
             refuse!(Full, "limit reached: `{token}` has {stages} stages");
         }
+        let owner = self.state.sessions.get(id).map_or(caller, |session| session.owner);
+        self.check_text_limits(owner, stage_bytes(&directive))?;
         let instance = self.stage_instance(id, directive.instance());
         let instance = instance.ok_or_else(|| {
             let reason = format!("`{token}` has no such instance to stage");
@@ -168,6 +172,11 @@ impl Controller {
         let old: Vec<StageId> = ended.take(excess).copied().collect();
         if old.is_empty() {
             return;
+        }
+        for stage in &old {
+            if let Some(stage) = self.state.stages.get(*stage) {
+                self.state.sessions.forget_stage(id, &stage.directive);
+            }
         }
         self.state.stages.remove(&old);
         if let Some(session) = self.state.sessions.get_mut(id) {

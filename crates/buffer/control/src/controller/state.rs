@@ -1,17 +1,20 @@
 //! The controller's durable state: each table owns the records of related objects.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::evacuation_table::EvacuationTable;
 use super::fences::FenceTable;
 use super::job_usage::UsageTable;
+use super::limits::{setup_bytes, stage_bytes};
 use super::objects::Activation;
 use super::quotas::QuotaTable;
 use super::request_table::RequestTable;
 use super::session_table::SessionTable;
 use super::stage_table::StageTable;
 use super::storage_table::StorageTable;
-use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StateStamp};
+use crate::messages::{ActivationId, InstanceId, Owner, SessionId, StateStamp, UnixMillis};
 use crate::records::{Change, CorruptRecord, StoredRecord, Table, record_key};
 
 /// All objects.
@@ -118,7 +121,19 @@ impl State {
         state.requests.finish_restore();
         state.fences.finish_restore();
         state.usage.finish_restore();
+        for (_, stage) in state.stages.iter().filter(|(_, stage)| stage.copy_of.is_none()) {
+            state.sessions.note_stage(stage.session, &stage.directive);
+        }
         Ok(state)
+    }
+
+    /// Times of the past that lie in the future count as now: the clock was ahead when an earlier
+    /// process started. Otherwise what waits for some time after them would wait until the clock is
+    /// there again.
+    pub(super) fn forget_future(&mut self, now: UnixMillis) {
+        self.requests.forget_future(now);
+        self.sessions.forget_future(now);
+        self.evacuations.forget_future(now);
     }
 
     /// The changes since the last call.
@@ -227,12 +242,26 @@ impl State {
         self.requests.check_invariants();
         self.quotas.check_invariants();
         self.evacuations.check_invariants(&self.storage, &self.stages);
+        self.check_text_sizes();
         let last = self.last_id();
         let ids = self.storage.fragments().map(|(id, _)| id.0);
         let ids = ids.chain(self.stages.iter().map(|(id, _)| id.0));
         let ids = ids.chain(self.sessions.iter().map(|(id, _)| id.0));
         let ids = ids.chain(self.fences.last().map(|id| id.0));
         assert!(ids.max().unwrap_or(0) <= last, "an id is in use that will be given again");
+    }
+
+    /// Panics if the bytes of set-ups and stages are not those of the records.
+    fn check_text_sizes(&self) {
+        let mut expected: BTreeMap<SessionId, u64> = BTreeMap::new();
+        for (id, session) in self.sessions.iter() {
+            expected.insert(id, setup_bytes(&session.setup));
+        }
+        for (_, stage) in self.stages.iter().filter(|(_, stage)| stage.copy_of.is_none()) {
+            *expected.entry(stage.session).or_default() += stage_bytes(&stage.directive);
+        }
+        let counted = self.sessions.text_sizes().by_session();
+        assert!(counted.eq(expected), "the bytes of a session are not those of its records");
     }
 
     /// An id that no object has ever had.

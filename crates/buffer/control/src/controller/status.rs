@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_job_script::{AccessMode, Direction, InstanceType};
-use forebay_policy::pool::NodeId;
+use forebay_policy::pool::{NodeId, StorageNode};
 use forebay_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -340,33 +340,32 @@ impl Controller {
                 quantity: total.fold(0, u64::saturating_add),
                 free: free.fold(0, u64::saturating_add),
             });
-            for node in nodes {
-                let Some(row) = storage.node(node.id) else {
-                    continue;
-                };
-                all.push(NodeStatus {
-                    id: node.id,
-                    name: row.name.clone(),
-                    pool: row.pool.clone(),
-                    online: self.is_node_online(node.id),
-                    drained: row.drained,
-                    evacuates: row.drained && row.evacuates,
-                    forgotten: row.forgotten.is_some(),
-                    granules: node.total,
-                    used: node.used,
-                    fragments: node.instances,
-                    written: node.written,
-                    wrong_disk: self.contacts.has_wrong_disk(node.id),
-                    unknown: u32::try_from(self.contacts.unknown(node.id).len())
-                        .unwrap_or(u32::MAX),
-                });
-            }
+            all.extend(nodes.iter().filter_map(|node| self.node_status(node)));
         }
         all.sort_by_key(|node| node.id);
         (pools, all)
     }
 
-    fn session_status(&self, id: SessionId, session: &Session) -> SessionStatus {
+    pub(super) fn node_status(&self, node: &StorageNode) -> Option<NodeStatus> {
+        let row = self.state.storage.node(node.id)?;
+        Some(NodeStatus {
+            id: node.id,
+            name: row.name.clone(),
+            pool: row.pool.clone(),
+            online: self.is_node_online(node.id),
+            drained: row.drained,
+            evacuates: row.drained && row.evacuates,
+            forgotten: row.forgotten.is_some(),
+            granules: node.total,
+            used: node.used,
+            fragments: node.instances,
+            written: node.written,
+            wrong_disk: self.contacts.has_wrong_disk(node.id),
+            unknown: u32::try_from(self.contacts.unknown(node.id).len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    pub(super) fn session_status(&self, id: SessionId, session: &Session) -> SessionStatus {
         let state = match session.instance {
             Some(instance) => self.instance_state(instance),
             None => StateWord::from_parts(session.ending, 0, 0),
@@ -388,7 +387,7 @@ impl Controller {
         }
     }
 
-    fn instance_status(&self, id: InstanceId, instance: &Instance) -> InstanceStatus {
+    pub(super) fn instance_status(&self, id: InstanceId, instance: &Instance) -> InstanceStatus {
         let storage = &self.state.storage;
         let fragments = storage.fragments_of(id);
         let present = fragments.filter(|(_, f)| f.state != FragmentState::Forgotten);
@@ -435,7 +434,7 @@ impl Controller {
         self.state.storage.configurations().map(status).collect()
     }
 
-    fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
+    pub(super) fn stage_status(&self, id: StageId, stage: &StageRecord) -> StageStatus {
         let session = self.state.sessions.get(stage.session);
         StageStatus {
             id,

@@ -12,6 +12,7 @@ impl Controller {
         self.now = now;
         self.contacts.start(now);
         if self.epoch.is_none() {
+            self.state.forget_future(now);
             self.epoch = Some((now.0, self.state.begin_epoch(now.0)));
         }
         if self.lost_revision.is_some() {
@@ -27,9 +28,8 @@ impl Controller {
             ControllerInput::Report(report) => self.apply_report(report),
             ControllerInput::Use(measured) => self.record_use(measured),
             ControllerInput::Tick => {
-                self.state.usage.settle(now);
-                let retention = self.settings.reply_retention_ms;
-                self.state.requests.forget_old(now, retention);
+                self.state.usage.settle(self.date());
+                self.state.requests.forget_old(now, &self.settings);
                 self.expire_instances();
                 self.looks_at_all = true;
             }

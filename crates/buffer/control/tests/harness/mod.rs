@@ -63,7 +63,7 @@ impl<P: SimPeers> ControllerHarness<P> {
         let mut harness = ControllerHarness {
             controller: Controller::restore(settings, Vec::new()).unwrap(),
             peers,
-            now: 1000,
+            now: 10_000_000,
             records: BTreeMap::new(),
             requests: 0,
         };
@@ -171,6 +171,12 @@ impl<P: SimPeers> ControllerHarness<P> {
                 None => self.records.remove(&key),
             };
         }
+    }
+
+    /// Number of records of a table in the controller's database, and their bytes.
+    pub fn stored(&self, table: &str) -> (usize, usize) {
+        let records = self.records.iter().filter(|((of, _), _)| of == table);
+        records.fold((0, 0), |(count, bytes), (_, value)| (count + 1, bytes + value.len()))
     }
 
     /// A copy of the controller's database.

@@ -5,7 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use forebay_control::controller::{
-    Cause, Failure, InstanceSpec, JobUsage, JobView, PlannedAllocation, RequestedStage,
+    Cause, ControlStatus, Failure, InstanceSpec, JobUsage, JobView, PlannedAllocation,
+    RequestedStage,
 };
 use forebay_control::messages::StageId;
 use forebay_job_script::BufferPath;
@@ -42,7 +43,23 @@ impl ControllerClient {
 
     /// As [`status`](Self::status), with a timeout.
     pub fn status_within(&self, timeout: Duration) -> Result<Status, Failure> {
-        match self.query(Query::Status, timeout)? {
+        self.status_query(Query::Status, timeout)
+    }
+
+    /// As [`status`](Self::status), without the nodes' counters if the controller can leave them out.
+    pub fn control_status(&self) -> Result<ControlStatus, Failure> {
+        Ok(self.status_query(Query::ControlStatus, QUERY_TIMEOUT)?.control)
+    }
+
+    /// The part of the [`status`](Self::status) that concerns a job or persistent instance: its session,
+    /// its stages, its instances and their nodes, nodes that are offline and hosts that are refused. A
+    /// controller of an earlier release replies with the whole status.
+    pub fn job_status(&self, token: &str) -> Result<Status, Failure> {
+        self.status_query(Query::JobStatus(token.to_owned()), QUERY_TIMEOUT)
+    }
+
+    fn status_query(&self, query: Query, timeout: Duration) -> Result<Status, Failure> {
+        match self.query(query, timeout)? {
             QueryReply::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }

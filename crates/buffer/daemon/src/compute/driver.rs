@@ -16,6 +16,7 @@ use crate::clock::now;
 use crate::job_api::JobApi;
 use crate::link::ControllerLink;
 use crate::mounts::Mounts;
+use crate::worker::work_and_report;
 
 /// Time between ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,8 +51,7 @@ pub(super) struct Driver {
     mounter: Arc<Mounter>,
     job_api: Arc<JobApi>,
     link: ControllerLink,
-    events: SyncSender<Event>,
-    in_progress: Arc<AtomicUsize>,
+    threads: MountThreads,
     activity_interval: Duration,
     _lock: Option<File>,
 }
@@ -64,8 +64,7 @@ impl Driver {
             mounter: Arc::new(Mounter { mounts: setup.mounts, mounted: Mutex::default() }),
             job_api: setup.job_api,
             link,
-            events,
-            in_progress: Arc::default(),
+            threads: MountThreads { events, in_progress: Arc::default() },
             activity_interval: setup.activity_interval,
             _lock: setup.lock,
         }
@@ -126,22 +125,33 @@ impl Driver {
                 match effect {
                     ComputeEffect::Report(report) => self.link.send_report(report),
                     ComputeEffect::Mount(plan) => {
-                        inputs.extend(self.spawn(plan, Mounter::mount, ComputeInput::Mounted));
+                        let mounter = self.mounter.clone();
+                        let mount = move |plan: &MountPlan| mounter.mount(plan);
+                        inputs.extend(self.threads.spawn(plan, mount, ComputeInput::Mounted));
                     }
                     ComputeEffect::Unmount(plan) => {
-                        inputs.extend(self.spawn(plan, Mounter::unmount, ComputeInput::Unmounted));
+                        let mounter = self.mounter.clone();
+                        let unmount = move |plan: &MountPlan| mounter.unmount(plan);
+                        inputs.extend(self.threads.spawn(plan, unmount, ComputeInput::Unmounted));
                     }
                 }
             }
         }
     }
+}
 
-    /// Mounts or unmounts on a thread, which may have to wait for storage daemons. Returns the
-    /// input for the node if that cannot even begin.
+/// The threads that mount and unmount, which may have to wait for storage daemons.
+struct MountThreads {
+    events: SyncSender<Event>,
+    in_progress: Arc<AtomicUsize>,
+}
+
+impl MountThreads {
+    /// Mounts or unmounts on a thread. Returns the input for the node if that cannot even begin.
     fn spawn(
         &self,
         plan: MountPlan,
-        action: fn(&Mounter, &MountPlan) -> Result<(), String>,
+        action: impl FnOnce(&MountPlan) -> Result<(), String> + Send + 'static,
         done: fn(ActivationId, Result<(), String>) -> ComputeInput,
     ) -> Option<ComputeInput> {
         let activation = plan.activation;
@@ -150,13 +160,18 @@ impl Driver {
             let reason = format!("{MAX_MOUNTS_IN_PROGRESS} mounts are in progress; try again");
             return Some(done(activation, Err(reason)));
         }
-        let (mounter, events) = (self.mounter.clone(), self.events.clone());
-        let in_progress = self.in_progress.clone();
+        let (events, in_progress) = (self.events.clone(), self.in_progress.clone());
         let run = move || {
-            let input = done(activation, action(&mounter, &plan));
-            in_progress.fetch_sub(1, Ordering::AcqRel);
-            // The driver may have ended.
-            let _ = events.send(Event::Done(input));
+            let panicked = || Err("it panicked; see the log of the agent".to_owned());
+            work_and_report(
+                || action(&plan),
+                panicked,
+                |outcome| {
+                    in_progress.fetch_sub(1, Ordering::AcqRel);
+                    // The driver may have ended.
+                    let _ = events.send(Event::Done(done(activation, outcome)));
+                },
+            );
         };
         let thread = std::thread::Builder::new().name("forebay-mount".into());
         let error = thread.spawn(run).err()?;
@@ -198,5 +213,87 @@ impl Mounter {
         self.mounted.lock().remove(&plan.activation);
         self.mounts.close_unused_instance(plan.instance);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    use forebay_control::messages::{
+        ComputeReport, InstanceId, Owner, Report, StateStamp, UnixMillis,
+    };
+    use forebay_job_script::AccessMode;
+
+    fn plan() -> MountPlan {
+        MountPlan {
+            activation: ActivationId(3),
+            instance: InstanceId(1),
+            mode: AccessMode::Striped,
+            generation: 0,
+            path: "/mnt/7/ss/".into(),
+            owner: Owner { uid: 1000, gid: 100 },
+            nodes: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    fn command(command: ComputeCommand) -> ComputeInput {
+        let state = StateStamp { revision: 1, ..StateStamp::default() };
+        ComputeInput::Command(StampedCommand { last_report: 1 << 16, state, command })
+    }
+
+    /// The inputs that follow from the effects of a node whose mounts and unmounts panic, and its
+    /// reports.
+    fn carry_out(threads: &MountThreads, effects: Vec<ComputeEffect>) -> Vec<ComputeReport> {
+        let mut reports = Vec::new();
+        for effect in effects {
+            let panics = |_: &MountPlan| panic!("a panic of a test");
+            let failed = match effect {
+                ComputeEffect::Mount(plan) => threads.spawn(plan, panics, ComputeInput::Mounted),
+                ComputeEffect::Unmount(plan) => {
+                    threads.spawn(plan, panics, ComputeInput::Unmounted)
+                }
+                ComputeEffect::Report(Report::Compute { body, .. }) => {
+                    reports.push(body);
+                    None
+                }
+                ComputeEffect::Report(other) => panic!("{other:?}"),
+            };
+            assert!(failed.is_none(), "{failed:?}");
+        }
+        reports
+    }
+
+    #[test]
+    fn mount_and_unmount_that_panic_fail_and_can_be_repeated() {
+        let (events, inbox) = sync_channel(16);
+        let threads = MountThreads { events, in_progress: Arc::default() };
+        let mut node = ComputeNode::new("nid0".into(), UnixMillis(1));
+        let done = || match inbox.recv_timeout(Duration::from_secs(20)) {
+            Ok(Event::Done(input)) => input,
+            _ => panic!("no outcome"),
+        };
+        for _ in 0..2 {
+            let effects = node.step(command(ComputeCommand::Mount(plan())));
+            assert_eq!(carry_out(&threads, effects), []);
+            let effects = node.step(done());
+            let [ComputeReport::MountFailed(id, 0, reason)] = &carry_out(&threads, effects)[..]
+            else {
+                panic!("the mount has not failed");
+            };
+            assert!(*id == plan().activation && reason.contains("panicked"), "{reason}");
+        }
+        node.step(command(ComputeCommand::Mount(plan())));
+        node.step(ComputeInput::Mounted(plan().activation, Ok(())));
+        for _ in 0..2 {
+            let effects = node.step(command(ComputeCommand::Unmount(plan().activation)));
+            assert_eq!(effects.len(), 1, "it is tried: {effects:?}");
+            assert_eq!(carry_out(&threads, effects), []);
+            let effects = node.step(done());
+            assert_eq!(carry_out(&threads, effects), []);
+        }
+        assert_eq!(threads.in_progress.load(Ordering::Acquire), 0);
     }
 }

@@ -12,6 +12,9 @@ use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::Capacity;
 use serde::Serialize;
 
+/// Longest description of an object, in bytes.
+const MAX_OBJECT_BYTES: usize = 1024;
+
 /// The file. It is opened again when it was renamed or removed, as log rotation does.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
@@ -65,7 +68,9 @@ impl AuditLog {
         source: Option<IpAddr>,
         request: &Request,
     ) {
-        if let Some((action, object)) = audited(request) {
+        if let Some((action, mut object)) = audited(request) {
+            // A request that is refused may have a name of any length.
+            object.truncate(object.floor_char_boundary(MAX_OBJECT_BYTES));
             self.pending.entry(id).or_insert(AuditEntry { caller, source, action, object });
         }
     }

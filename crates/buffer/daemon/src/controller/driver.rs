@@ -28,7 +28,7 @@ use super::audit::AuditLog;
 use super::port::{Admitted, Candidate, ConnectionId, Event, Outbox};
 use super::refused::RefusedHosts;
 use crate::activity::HostActivity;
-use crate::clock::now;
+use crate::clock::{now, time_of_day};
 use crate::database::Database;
 use crate::messages::{FromController, Query, ToController};
 use crate::request_ids::RequestIds;
@@ -337,6 +337,7 @@ impl Driver {
     }
 
     fn step(&mut self, input: ControllerInput) {
+        self.controller.set_time_of_day(time_of_day());
         for effect in self.controller.step(now(), input) {
             match effect {
                 ControllerEffect::Persist(changes) => self.changes.extend(changes),
@@ -356,7 +357,7 @@ impl Driver {
         for notice in self.controller.take_notices() {
             tracing::warn!(action = notice.action, outcome = notice.outcome, "{}", notice.object);
             if let Some(audit) = &mut self.audit {
-                audit.note(now(), &notice);
+                audit.note(time_of_day(), &notice);
             }
         }
         for effect in std::mem::take(&mut self.effects) {
@@ -392,7 +393,7 @@ impl Driver {
             Err(failure) => tracing::info!(%request_id, %failure, "request refused or failed"),
         }
         if let Some(audit) = &mut self.audit {
-            audit.finish(now(), request_id, &outcome);
+            audit.finish(time_of_day(), request_id, &outcome);
         }
         let Some(id) = self.pending.remove(&request_id) else {
             return;

@@ -13,11 +13,14 @@ use forebay_net::admission::{ConnectionPermit, Principal};
 use forebay_net::auth::Authenticator;
 
 /// The user whom a connection counts against: the one who makes requests through an agent, not
-/// the agent.
+/// the agent. Each host has a limit of its own, if root of the host names the user.
 fn principal(caller: &Caller) -> Principal {
-    match &caller.role {
-        Role::Client(Some(owner)) if owner.uid != 0 => Principal::User(owner.uid),
-        Role::Client(_) | Role::Storage(_) | Role::Agent(_) => Principal::from(&caller.peer),
+    match (&caller.role, caller.source) {
+        (Role::Client(Some(owner)), Some(host)) if owner.uid != 0 && caller.peer.trusted => {
+            Principal::UserOnHost(owner.uid, host)
+        }
+        (Role::Client(Some(owner)), _) if owner.uid != 0 => Principal::User(owner.uid),
+        (Role::Client(_) | Role::Storage(_) | Role::Agent(_), _) => Principal::from(&caller.peer),
     }
 }
 
@@ -26,6 +29,7 @@ fn cost(message: &ToController) -> f64 {
     match message {
         // Serializes the state of the whole pool.
         ToController::Query(_, Query::Status) => 5.0,
+        ToController::Query(_, Query::ControlStatus) => 3.0,
         ToController::Query(..)
         | ToController::Request(..)
         | ToController::Report(_)

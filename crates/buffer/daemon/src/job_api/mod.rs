@@ -6,6 +6,7 @@
 //! belong to the controller, so that they survive this process, and so that all processes on all
 //! hosts of the job see the same: a stage deferred to the job's end is done by `recover`, too.
 
+mod call_memory;
 mod commands;
 mod instance_path;
 mod job;
@@ -20,15 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::messages::Owner;
-use forebay_net::job_socket::{receive_call, send_reply};
+use forebay_net::job_socket::{receive_call_if, send_reply};
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
-use forebay_protocol::staging::StagingReply;
+use forebay_protocol::staging::{JobRequest, StagingReply};
 
 use crate::client::ControllerClient;
 use crate::connection::Endpoint;
 use crate::control_channel;
 use crate::error::DaemonError;
+use call_memory::CallMemory;
 use forebay_net::admission::{ConnectionLimits, ConnectionPermit, Principal, SharedAdmission};
 use forebay_net::listener::Listener;
 use job_cache::JobCache;
@@ -54,12 +56,14 @@ pub(crate) struct JobApi {
     /// Directory of the instances' mount points.
     mounts: PathBuf,
     jobs: JobCache<JobService>,
+    memory: CallMemory,
 }
 
 impl JobApi {
     /// The service of a host whose instances are mounted below `mounts`.
     pub fn new(controller: Endpoint, socket: PathBuf, mounts: PathBuf) -> JobApi {
-        JobApi { controller, socket, mounts, jobs: JobCache::new(MAX_CACHED_JOBS) }
+        let (jobs, memory) = (JobCache::new(MAX_CACHED_JOBS), CallMemory::default());
+        JobApi { controller, socket, mounts, jobs, memory }
     }
 
     /// Serves the calls that come through a socket, until the listener is dropped.
@@ -95,8 +99,22 @@ impl JobApi {
             uid => Principal::User(uid),
         };
         permit.admit(principal).map_err(|reason| Refused(Errno::EAGAIN, reason.to_string()))?;
-        let call =
-            receive_call(stream).map_err(|error| Refused(Errno::EPROTO, error.to_string()))?;
+        // Until the call is answered.
+        let (mut memory, mut is_full) = (None, false);
+        let call = receive_call_if(stream, |bytes| {
+            memory = self.memory.take(owner.uid, bytes);
+            is_full = memory.is_none();
+            if is_full { Err(std::io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }
+        });
+        let call = call.map_err(|error| match is_full {
+            true => Refused(Errno::EAGAIN, "too many long calls are in progress".to_owned()),
+            false => Refused(Errno::EPROTO, error.to_string()),
+        })?;
+        self.answer_call(owner, call)
+    }
+
+    /// Answers a call of a user's process. Blocks, if the call waits for stages, until they are over.
+    pub fn answer_call(&self, owner: Owner, call: JobRequest) -> Result<StagingReply, Refused> {
         Ok(self.service(owner, call.job)?.answer(call.call))
     }
 
@@ -116,5 +134,77 @@ impl JobApi {
     /// Closes the connections for jobs that have made no call for a while.
     pub fn drop_idle(&self) {
         self.jobs.drop_unused(IDLE_TIMEOUT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use forebay_net::frame::{self, Flags, Kind};
+    use forebay_net::job_socket::{MAX_STAGING_BODY_BYTES, call_service};
+    use forebay_protocol::address::Address;
+    use forebay_protocol::staging::{PathKind, StagingCall};
+
+    /// A call with a body of nearly the maximal length.
+    fn long_call() -> JobRequest {
+        let path = "x".repeat(MAX_STAGING_BODY_BYTES - 1000);
+        JobRequest { job: "7".into(), call: StagingCall::Query(PathKind::File, vec![path]) }
+    }
+
+    fn refusal(reply: &StagingReply) -> i32 {
+        match reply {
+            StagingReply::Refused(errno, _) => *errno,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn long_calls_of_a_user_take_bounded_memory_until_they_are_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("calls");
+        let controller = Endpoint::Socket {
+            address: Address::Unix(directory.path().join("controller")),
+            identity: forebay_net::auth::Authenticator::default(),
+        };
+        let api = JobApi::new(controller, socket.clone(), directory.path().to_owned());
+        let listener = control_channel::listen_unix(&socket, 0o666).unwrap();
+        Arc::new(api).serve(&listener).unwrap();
+        let mut call = Vec::new();
+        let fields = (Kind::Call, Flags::default(), 0);
+        frame::encode(&mut call, fields, &long_call(), 0, MAX_STAGING_BODY_BYTES).unwrap();
+        // Each has sent so much that its body is being received.
+        let begun: Vec<UnixStream> = (0..100)
+            .map(|_| {
+                let mut stream = UnixStream::connect(&socket).unwrap();
+                // The service may have refused it already.
+                let _ = stream.write_all(&call[..128 << 10]);
+                stream
+            })
+            .collect();
+        let mut held = 0;
+        for mut stream in begun.iter() {
+            stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            match stream.read(&mut [0]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => held += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(held, call_memory::MAX_USER_BYTES / MAX_STAGING_BODY_BYTES);
+        let reply = call_service(&socket, &long_call()).unwrap();
+        assert_eq!(refusal(&reply), Errno::EAGAIN.0, "{reply:?}");
+        let short =
+            JobRequest { job: "7".into(), call: StagingCall::Query(PathKind::File, vec![]) };
+        let reply = call_service(&socket, &short).unwrap();
+        assert_eq!(refusal(&reply), Errno::ETIMEDOUT.0, "there is no controller: {reply:?}");
+        drop(begun);
+        let begun = std::time::Instant::now();
+        while refusal(&call_service(&socket, &long_call()).unwrap()) == Errno::EAGAIN.0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the memory is not given back");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_control::controller::{RequestedStage, StageState};
+use forebay_control::controller::{Request, RequestedStage, StageState};
 use forebay_control::messages::StageId;
 use forebay_job_script::BufferPath;
 use forebay_policy::layout::Layout;
@@ -16,9 +16,8 @@ use super::job::Job;
 use super::refused::{ECANCELED, Refused, invalid_argument};
 use super::stage_index::{Entry, StageMatch, by_stage, count_files, is_active};
 
-/// Limits of the interval at which stages are polled, which is an eighth of the time waited so far.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause before stages are queried again that the controller would not let be waited for.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a controller that does not reply is queried again.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -52,41 +51,44 @@ pub(super) fn count_stages(
 }
 
 /// Waits until the stages of these paths are over. Fails as the first of them that failed.
+///
+/// The controller tells when the last stage is over: thousands of hosts may wait.
 pub(super) fn wait_for_stages(
     job: &Job<'_>,
     kind: PathKind,
     paths: &[String],
 ) -> Result<StagingReply, Refused> {
     let (matches, stages) = stages_covering(job, kind, paths)?;
-    let stages = by_stage(&stages);
     let mut left: BTreeSet<StageId> = matches.iter().map(|found| found.stage()).collect();
     // Waiting for a stage that is deferred to the job's end would never end.
-    left.retain(|id| {
-        let stage = stages.get(id);
-        stage.is_some_and(|stage| stage.state != StageState::Waiting)
-    });
+    let is_awaited =
+        |stage: &RequestedStage| left.contains(&stage.id) && stage.state != StageState::Waiting;
+    let mut known: Vec<RequestedStage> = stages.into_iter().filter(is_awaited).collect();
+    left = known.iter().map(|stage| stage.id).collect();
     if left.is_empty() {
         return invalid_argument("no stage is in progress; it waits for the job's end");
     }
-    let started = Instant::now();
-    let mut last_reply = started;
+    let mut last_reply = Instant::now();
+    let mut awaited = None;
     let mut failed: Option<(StageId, Refused)> = None;
     loop {
+        remove_ended(&mut left, &known, &mut failed)?;
+        let Some(last) = left.last().copied() else {
+            return failed.map_or(Ok(StagingReply::Done), |(_, error)| Err(error));
+        };
+        if awaited == Some(last) {
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+        awaited = Some(last);
+        // The query tells the outcome.
+        let _ = job.client.request(Request::AwaitStage { stage: last });
         let ids: Vec<StageId> = left.iter().copied().collect();
         match job.stages_by_id(&ids) {
-            Ok(stages) => {
-                last_reply = Instant::now();
-                remove_ended(&mut left, &stages, &mut failed)?;
-            }
+            Ok(stages) => (known, last_reply) = (stages, Instant::now()),
             // It may be restarting.
             Err(Refused(Errno::ETIMEDOUT, _)) if last_reply.elapsed() < CONTROLLER_TIMEOUT => {}
             Err(other) => return Err(other),
         }
-        if left.is_empty() {
-            return failed.map_or(Ok(StagingReply::Done), |(_, error)| Err(error));
-        }
-        let interval = started.elapsed() / 8;
-        std::thread::sleep(interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL));
     }
 }
 

@@ -30,6 +30,7 @@ use crate::flash_wear::WrittenBytes;
 use crate::link::{ControllerLink, Delivery};
 use crate::messages::Welcome;
 use crate::mounts::Mounts;
+use crate::worker::work_and_report;
 
 /// Time between ticks.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -361,16 +362,11 @@ impl Driver {
         let node = self.node.as_ref();
         let addresses = node.map(|node| node.storage_addresses_of(plan.instance));
         let addresses = addresses.unwrap_or_default();
-        let (mounts, events) = (self.parts.mounts.clone(), self.parts.events.clone());
+        let mounts = self.parts.mounts.clone();
         let (stage, attempt) = (plan.stage, plan.attempt);
-        let attach = move || {
-            let outcome = AttachedInstances::attach(&plan, &mounts, &addresses);
-            // The driver may have ended.
-            let _ = events.send(Event::Attached(plan, outcome));
-        };
-        let thread = std::thread::Builder::new().name(format!("forebay-attach-{}", stage.0));
-        match thread.spawn(attach) {
-            Ok(_) => {
+        let attach = move |plan: &StagePlan| AttachedInstances::attach(plan, &mounts, &addresses);
+        match spawn_attach(plan, attach, self.parts.events.clone()) {
+            Ok(()) => {
                 self.attaching.insert(stage, false);
             }
             Err(error) => {
@@ -410,6 +406,27 @@ impl Driver {
     }
 }
 
+/// Attaches the instance of a stage on a thread. The outcome comes as [`Event::Attached`].
+fn spawn_attach(
+    plan: StagePlan,
+    attach: impl FnOnce(&StagePlan) -> Result<AttachedInstances, String> + Send + 'static,
+    events: Sender<Event>,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name(format!("forebay-attach-{}", plan.stage.0));
+    let run = move || {
+        let panicked = || Err("attaching the instance panicked; see the log".to_owned());
+        work_and_report(
+            || attach(&plan),
+            panicked,
+            |outcome| {
+                // The driver may have ended.
+                let _ = events.send(Event::Attached(plan.clone(), outcome));
+            },
+        );
+    };
+    thread.spawn(run).map(drop)
+}
+
 /// Refuses a directory with data of another pool: its controller would have that data destroyed.
 fn check_pool(directory: &Path, pool: &str) -> Result<(), String> {
     let file = directory.join("pool");
@@ -426,5 +443,43 @@ fn check_pool(directory: &Path, pool: &str) -> Result<(), String> {
             write_atomically(&file, format!("{pool}\n").as_bytes(), 0o644).map_err(fail)
         }
         Err(error) => Err(fail(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    use forebay_control::messages::Owner;
+    use forebay_job_script::JobScript;
+
+    fn plan() -> StagePlan {
+        let script = "#DW jobdw capacity=1GiB type=scratch access_mode=striped\n\
+                      #DW stage_in type=file source=/pfs/a destination=$DW_JOB_STRIPED/a\n";
+        let owner = Owner { uid: 1000, gid: 100 };
+        StagePlan {
+            stage: StageId(7),
+            attempt: 2,
+            instance: InstanceId(1),
+            instance_ref: None,
+            owner,
+            instance_owner: owner,
+            directive: JobScript::parse(script, None).unwrap().stages.remove(0),
+            pfs_roots: Vec::new(),
+            read_back: false,
+            copy_of: None,
+            share: None,
+        }
+    }
+
+    #[test]
+    fn stage_whose_instance_cannot_be_attached_for_a_panic_fails() {
+        let (events, inbox) = channel();
+        spawn_attach(plan(), |_| panic!("a panic of a test"), events).unwrap();
+        let Ok(Event::Attached(of, Err(reason))) = inbox.recv() else { panic!("no outcome") };
+        assert_eq!((of.stage, of.attempt), (StageId(7), 2));
+        assert!(reason.contains("panicked"), "{reason}");
+        assert!(inbox.recv().is_err(), "there is one outcome");
     }
 }

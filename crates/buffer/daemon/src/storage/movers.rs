@@ -14,6 +14,7 @@ use forebay_stage::{ProgressCounters, Share, StageOptions};
 use super::mover_barrier::MoverBarrier;
 use super::run_stage::{AttachedInstances, run_stage, share_of, verify_mode};
 use crate::activity::StageTotals;
+use crate::worker::work_and_report;
 
 struct Mover {
     attempt: u32,
@@ -30,25 +31,6 @@ pub(super) struct MoverEnd {
     pub stage: StageId,
     pub attempt: u32,
     pub outcome: MoverOutcome,
-}
-
-/// Reports the end of a mover's thread when it is dropped: a panic fails the stage.
-struct EndReport<F: Fn(MoverEnd)> {
-    stage: StageId,
-    attempt: u32,
-    outcome: Option<MoverOutcome>,
-    report: F,
-}
-
-impl<F: Fn(MoverEnd)> Drop for EndReport<F> {
-    fn drop(&mut self) {
-        let panicked = || MoverOutcome::Failed("the mover panicked; see the log".into());
-        (self.report)(MoverEnd {
-            stage: self.stage,
-            attempt: self.attempt,
-            outcome: self.outcome.take().unwrap_or_else(panicked),
-        });
-    }
 }
 
 /// The movers of one process.
@@ -86,8 +68,11 @@ impl Movers {
         let (journal, progress) = (self.journal(stage), counters.clone());
         let share = share_of(&plan, barrier.clone());
         let run = move || {
-            let mut end = EndReport { stage, attempt, outcome: None, report };
-            end.outcome = Some(run_logged(&plan, attached, journal, share, &progress));
+            let work = || run_logged(&plan, attached, journal, share, &progress);
+            let panicked = || MoverOutcome::Failed("the mover panicked; see the log".into());
+            work_and_report(work, panicked, |outcome| {
+                report(MoverEnd { stage, attempt, outcome });
+            });
         };
         let thread = std::thread::Builder::new().name(format!("forebay-stage-{}", stage.0));
         let thread = thread.spawn(run).map_err(|e| format!("cannot start a thread: {e}"))?;

@@ -6,6 +6,7 @@ use forebay_net::admission::{
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,44 @@ fn user_at_its_limit_is_refused_and_others_are_admitted() {
     control.admit(9, Principal::Trusted).unwrap();
     control.admit(10, Principal::Trusted).unwrap();
     assert!(control.admit(11, Principal::Trusted).is_err());
+}
+
+#[test]
+fn user_whose_jobs_run_on_many_hosts_has_connections_from_each() {
+    let mut control = AdmissionControl::new(ConnectionLimits { users: 1000, user: 3, ..small() });
+    let of_host = |host: u8| Principal::UserOnHost(7, IpAddr::from([10, 0, 0, host]));
+    let hosts = (0..200).flat_map(|host| [host; 3]);
+    for (conn, host) in (0..).zip(hosts) {
+        control.admit(conn, of_host(host)).unwrap();
+    }
+    let refused = control.admit(900, of_host(9)).unwrap_err();
+    assert!(refused.to_string().contains("user 7 has 3 connections from 10.0.0.9"), "{refused}");
+    // Those of the user that no agent has made count for themselves.
+    control.admit(900, Principal::User(7)).unwrap();
+    control.remove(27);
+    control.admit(901, of_host(9)).unwrap();
+}
+
+#[test]
+fn requests_from_all_hosts_of_a_user_have_one_rate_and_a_longest_delay() {
+    let admission = SharedAdmission::new(small());
+    let now = Instant::now();
+    let connected: Vec<_> = (0..4)
+        .map(|host| {
+            let connected = connect(&admission);
+            let host = IpAddr::from([10, 0, 0, host]);
+            connected.0.admit(Principal::UserOnHost(7, host)).unwrap();
+            connected
+        })
+        .collect();
+    let delay = |host: usize| connected[host].0.request_delay(now, 1.0);
+    for request in 0..20 {
+        assert_eq!(delay(request % 4), Duration::ZERO);
+    }
+    assert_eq!(delay(0), Duration::from_millis(100));
+    assert_eq!(delay(1), Duration::from_millis(200));
+    let delays: Vec<Duration> = (0..1000).map(|request| delay(request % 4)).collect();
+    assert_eq!(delays.iter().max(), Some(&Duration::from_secs(10)));
 }
 
 #[test]

@@ -132,6 +132,14 @@ impl Session {
         }
     }
 
+    /// What it is and its name, for messages.
+    pub fn description(&self) -> String {
+        match self.lifetime {
+            Lifetime::Job => format!("job `{}`", self.token),
+            Lifetime::Persistent => format!("persistent instance `{}`", self.token),
+        }
+    }
+
     /// Limit on its concurrent stages of an instance.
     pub fn max_concurrent_stages_of(&self, instance: InstanceId) -> u32 {
         self.stage_limits.get(&instance).copied().unwrap_or(u32::MAX)

@@ -28,8 +28,12 @@ pub enum Wait {
 pub struct RequestRecord {
     /// Time of acceptance.
     pub accepted: UnixMillis,
-    /// Time at which it is answered at the latest.
+    /// While it waits: time at which it is answered at the latest. After that: time until which its
+    /// answer is remembered.
     pub deadline: UnixMillis,
+    /// The user who made it; `None` in records of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// Progress.
     pub progress: RequestProgress,
 }

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use forebay_control::controller::{Cause, Failure};
+use forebay_control::controller::{Cause, ControlStatus, Failure};
+use forebay_control::messages::InstanceId;
+use forebay_store::daemon::StoreReport;
 
 use super::{Driver, MAX_QUERY_REPLIES};
-use crate::activity::Status;
+use crate::activity::{HostActivity, Status};
 use crate::controller::port::ConnectionId;
 use crate::messages::{FromController, Query, QueryReply};
 
@@ -22,6 +24,13 @@ impl Driver {
         } else {
             match query {
                 Query::Status => Ok(QueryReply::Status(Box::new(self.status()))),
+                Query::ControlStatus => {
+                    let control = self.control_status();
+                    Ok(QueryReply::Status(Box::new(control.into())))
+                }
+                Query::JobStatus(token) => {
+                    Ok(QueryReply::Status(Box::new(self.job_status(&token))))
+                }
                 Query::MountVariables(token) => {
                     self.controller.mount_variables(&token, caller).map(QueryReply::MountVariables)
                 }
@@ -42,12 +51,35 @@ impl Driver {
     }
 
     pub(super) fn status(&self) -> Status {
-        let mut control = self.controller.status();
-        control.process = self.process;
         Status {
-            control,
+            control: self.control_status(),
             activity: self.activity.values().cloned().collect(),
             refused: self.refused.list(&self.policy.allowed_sources),
         }
+    }
+
+    fn control_status(&self) -> ControlStatus {
+        ControlStatus { process: self.process, ..self.controller.status() }
+    }
+
+    /// The status of one job. Of the counters of hosts it has the progress of removing its instances.
+    pub(super) fn job_status(&self, token: &str) -> Status {
+        let control = ControlStatus { process: self.process, ..self.controller.job_status(token) };
+        let is_own =
+            |instance: u64| control.instances.iter().any(|own| own.id == InstanceId(instance));
+        let removing = |host: &HostActivity| {
+            let removals = host.store.as_ref()?.removals.iter();
+            let removals: Vec<_> = removals.filter(|row| is_own(row.instance)).copied().collect();
+            let store = (!removals.is_empty())
+                .then(|| StoreReport { removals, ..StoreReport::default() })?;
+            Some(HostActivity {
+                host: host.host.clone(),
+                at: host.at,
+                store: Some(store),
+                ..HostActivity::default()
+            })
+        };
+        let activity = self.activity.values().filter_map(removing).collect();
+        Status { control, activity, refused: self.refused.list(&self.policy.allowed_sources) }
     }
 }

@@ -1,5 +1,7 @@
 //! Replies to requests over connections that break.
 
+mod waiting_hosts;
+
 use super::*;
 use forebay_control::controller::{Answer, Settings, Setup};
 use forebay_control::storage_node::{StorageEffect, StorageInput, StorageNode};
@@ -15,7 +17,9 @@ const KEY: RequestId = RequestId(9);
 /// A controller with one storage node, which never carries out anything.
 fn driver(directory: &Path) -> Driver {
     let records = Database::open(&directory.join("controller.redb")).unwrap();
-    let controller = Controller::restore(Settings::default(), Vec::new()).unwrap();
+    let mount_root = directory.join("jobs").display().to_string();
+    let settings = Settings { mount_root, ..Settings::default() };
+    let controller = Controller::restore(settings, Vec::new()).unwrap();
     let policy = Policy::default();
     let mut driver = Driver::new(controller, records, policy, Duration::from_secs(1), None);
     let pool = Request::AddPool {
