@@ -24,6 +24,7 @@ fn nodes_time_and_stages_come_from_the_script() {
     let dir = job_directory();
     let plan = dir.json("plan job.sh --machine shaheen2 --json - -- -a POSIX -F -w -t 1m -b 1g");
     assert_eq!((&plan["kind"], &plan["machine"]), (&"plan".into(), &"shaheen2".into()));
+    assert_eq!(plan["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&plan["nodes"], &plan["processes_per_node"]), (&8.into(), &2.into()));
     assert_eq!(plan["needed_bytes"], 16 * (1u64 << 30) + 3_000_000);
     let first = &plan["configurations"][0];

@@ -173,7 +173,8 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
     ] {
         assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
     }
-    assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
+    let summary: Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!(summary, dir.document_of("all.json", "here"));
     let table = dir.read("here/table.txt");
     let is_remark = |line: &&str| line.starts_with("warning: ") || line.starts_with("note: ");
     assert_eq!(table.lines().filter(|line| !is_remark(line)).count(), 4);
@@ -199,6 +200,36 @@ fn ior_script_with_several_tests_gives_one_study_each() {
     for name in ["here/test-0/report.html", "here/test-1/summary.json", "here/table.txt"] {
         dir.read(name);
     }
+    for (test, document) in all.as_array().unwrap().iter().enumerate() {
+        let directory = document["directory"].as_str().unwrap();
+        assert!(directory.ends_with(&format!("/here/test-{test}")), "{directory}");
+    }
+    let summary: Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!(summary[0]["directory"], Value::Null);
+    assert_eq!(summary[1]["points"], all[1]["points"]);
+}
+
+/// The name of a numbered run directory is known at the end alone.
+#[test]
+fn json_names_the_run_directory() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1 --fidelity flow --quiet --json";
+    for number in 1..3 {
+        let test = "-- -F -w -t 1m -b 1m";
+        let printed = dir.json(&format!("{line} - {test}"));
+        let directory = printed["directory"].as_str().unwrap();
+        assert!(directory.ends_with(&format!("/runs/ior-toy-{}", 2 * number - 1)), "{directory}");
+        dir.expect_success(&format!("{line} x.json --no-out {test}"));
+        let without: Value = serde_json::from_str(&dir.read("x.json")).unwrap();
+        assert_eq!(without["directory"], Value::Null);
+        dir.expect_success(&format!("{line} x.json {test}"));
+        dir.document_of("x.json", &format!("runs/ior-toy-{}", 2 * number));
+    }
+    // A document that cannot be written costs no results.
+    let output = dir.run(&format!("{line} /dev/full --out kept -- -F -w -t 1m -b 1m"));
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stdout.contains("kept/summary.json"), "{}", output.stdout);
+    dir.read("kept/summary.json");
 }
 
 #[test]

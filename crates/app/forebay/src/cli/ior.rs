@@ -261,14 +261,15 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
             TestRun { args: &args, machine: &machine, test, options: &options, folder: &folder };
         let study = job.run(&mut output)?;
         job.write(&study, &inputs, &output)?;
-        studies.push(study);
+        studies.push((folder, study));
     }
-    if let [study] = studies.as_slice() {
+    if let [(_, study)] = studies.as_slice() {
         return output.finish(study);
     }
+    let documents: Vec<&IorStudy> = studies.iter().map(|(_, study)| study).collect();
     output.write("", "table.txt", output.recorded())?;
-    output.write("", "summary.json", super::output::to_json(&studies)?)?;
-    output.finish(&studies)
+    output.write("", "summary.json", super::output::to_json(&documents)?)?;
+    output.finish_several(&studies)
 }
 
 /// One IOR test at all node counts.
