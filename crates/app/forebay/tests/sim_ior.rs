@@ -354,6 +354,24 @@ fn writes_through_the_log_are_compared_with_plain_ones() {
     assert!(dir.expect_invalid_input(posix).contains("add -a MPIIO"));
 }
 
+/// The options of the command line that a sweep replaces are named, once for all combinations.
+#[test]
+fn sweep_names_the_options_of_ior_that_it_replaces() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1 --fidelity flow --sweep ior.t=512k,1m --sweep ior.b=4m,8m \
+                --quiet --no-out --json s.json --";
+    let output = dir.expect_success(&format!("{line} -Fwt 256k -s 2"));
+    let note = "note: --sweep ior.t replaces -t 256k of IOR's options";
+    assert_eq!(output.stdout.lines().filter(|line| *line == note).count(), 1, "{}", output.stdout);
+    assert!(!output.stdout.contains("ior.b replaces"), "{}", output.stdout);
+    let run: Value = serde_json::from_str(&dir.read("s.json")).unwrap();
+    for point in run["points"].as_array().unwrap() {
+        assert_eq!(point["remarks"][0], note);
+    }
+    let output = dir.expect_success(&format!("{line} -w -F"));
+    assert!(!output.stdout.contains("replaces"), "{}", output.stdout);
+}
+
 #[test]
 fn sweep_has_the_warnings_and_the_fidelity_of_its_points() {
     let dir = WorkDir::new();

@@ -317,6 +317,8 @@ impl PlanArgs {
             placement: self.placement,
             node_kind: self.node_kind.clone(),
             fidelity: self.fidelity.fidelity(),
+            // A checkpoint or a log: the user has no options of IOR.
+            is_given: self.ior.is_empty(),
             ..SimOptions::default()
         }
     }

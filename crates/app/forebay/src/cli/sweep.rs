@@ -18,6 +18,7 @@ use forebay_machine::results::SCHEMA;
 use forebay_machine::study::Progress;
 use forebay_machine_file::Setting;
 use forebay_units::human::number;
+use forebay_workload::ior;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -84,6 +85,17 @@ fn with_settings(words: &[String], settings: &Settings) -> Vec<String> {
         all.extend(ior);
     }
     all
+}
+
+/// Remarks on options of IOR's command line that the sweeps replace.
+fn replaced(words: &[String], sweeps: &[Sweep]) -> Vec<String> {
+    let ior: Vec<String> = words.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
+    let remark = |Sweep { key, .. }: &Sweep| {
+        let letter = key.strip_prefix("ior.")?.chars().next()?;
+        let value = ior::value_given(&ior, letter)?;
+        Some(format!("note: --sweep {key} replaces -{letter} {value} of IOR's options"))
+    };
+    sweeps.iter().filter_map(remark).collect()
 }
 
 /// The command of a combination.
@@ -194,6 +206,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
         sample
     })?;
     drop(progress);
+    let replaced = replaced(&words, sweeps);
     let points = combinations
         .into_iter()
         .zip(samples.chunks(seeds as usize))
@@ -201,7 +214,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
             settings: settings.into_iter().collect(),
             note: joined_notes(samples.iter().map(|s| s.note.as_str())),
             fidelity: joined_notes(samples.iter().map(|s| s.fidelity.as_str())),
-            remarks: distinct(samples.iter().flat_map(|s| &s.remarks)),
+            remarks: distinct(replaced.iter().chain(samples.iter().flat_map(|s| &s.remarks))),
             replication: Replication::of(
                 (0..seeds).map(|i| args.sim().seed.wrapping_add(i.into())).collect(),
                 &samples.iter().map(|s| s.quantities.clone()).collect::<Vec<_>>(),

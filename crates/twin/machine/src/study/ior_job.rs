@@ -106,6 +106,7 @@ pub(super) fn ior_job_on(
         phases: PhaseCollector::new(topology.groups, phases_of(ior)),
         network: idle.network.clone(),
         each_link: idle.each_link,
+        is_given: options.is_given,
         bytes_done: 0.into(),
     };
     check_request_numbers(&job)?;
