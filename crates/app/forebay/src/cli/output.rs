@@ -45,7 +45,7 @@ pub(super) struct Output {
 /// One set of result files.
 pub(super) struct Files<'a> {
     pub(super) inputs: &'a Inputs,
-    pub(super) table: &'a str,
+    pub(super) table: String,
     /// The parts of the run, for CSV files.
     pub(super) parts: Vec<Part<'a>>,
     pub(super) plot: Svg,
@@ -135,7 +135,7 @@ impl Output {
         }
         self.write_inputs(folder, files.inputs)?;
         self.write(folder, "summary.json", to_json(document)?)?;
-        self.write(folder, "table.txt", files.table)?;
+        self.write(folder, "table.txt", &files.table)?;
         self.write(folder, "series.csv", csv_files::series(&files.parts)?)?;
         let svg = files.plot.document(PAPER.surface);
         self.write(folder, "plot.png", png::render(&svg)?)?;

@@ -449,13 +449,8 @@ fn text(plan: &Plan) -> String {
         out.push_str(&format!("The log measured {time} in the slowest processes' calls.\n"));
     }
     let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
-    for warning in plan.warnings.iter().chain(all.collect::<BTreeSet<_>>()) {
-        out.push_str(&format!("warning: {warning}\n"));
-    }
-    for kind in &plan.published {
-        out.push_str(&format!("note: {}\n", kinds::note(kind)));
-    }
-    out
+    let warnings = plan.warnings.iter().chain(all.collect::<BTreeSet<_>>());
+    out + &remarks::text(&remarks::remarks(warnings, &plan.published, &[]))
 }
 
 /// A reason as a sentence.

@@ -128,10 +128,14 @@ pub(super) struct Sample {
     pub(super) remarks: Vec<String>,
 }
 
-/// A command that a sweep can run.
-pub(super) trait Swept: Sync {
+/// A command with the options that all simulations of a machine share.
+pub(super) trait CommonOptions: Sync {
     fn sim(&self) -> &SimArgs;
     fn output(&self) -> &OutputArgs;
+}
+
+/// A command that a sweep can run.
+pub(super) trait Swept: CommonOptions {
     /// Checks the input, without simulating.
     fn check(&self) -> Result<(), Failure>;
     /// Simulates with the seed number `replicate`, on `threads` threads.
@@ -178,8 +182,8 @@ pub struct SweepRun {
     pub points: Vec<SweepPoint>,
 }
 
-/// Runs the sweeps of a command.
-pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
+/// Runs the sweeps of a command of this name.
+pub(super) fn run(args: &impl Swept, name: &str) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
     let sweeps = &args.sim().sweep;
     check_keys(sweeps, &args.sim().set)?;
@@ -190,7 +194,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
     for command in &commands {
         command.check()?;
     }
-    let mut output = args.output().prepare(stem)?;
+    let mut output = args.output().prepare(&format!("sweep-{name}-{}", args.sim().stem()))?;
     let seeds = args.sim().seeds;
     let tasks = commands.len() * seeds as usize;
     let threads = args.sim().thread_count();
@@ -235,10 +239,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
 }
 
 fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
-    let mut table = table(document).to_string();
-    for remark in remarks::lines(document) {
-        table.push_str(&format!("{remark}\n"));
-    }
+    let table = format!("{}{}", table(document), remarks::text(&remarks::of_sweep(document)));
     output.print_and_record(table.trim_end())?;
     output.write(
         "",

@@ -2,6 +2,7 @@
 
 use super::document::{JobsRun, Point, PolicyResult};
 use crate::cli::output::{Output, to_json};
+use crate::cli::remarks;
 use crate::csv_files::to_csv;
 use crate::figures::jobs as figures;
 use crate::plot::palette::PAPER;
@@ -131,10 +132,7 @@ fn table(run: &JobsRun) -> String {
         }
     }
     text.push_str(&format!("\n{table}"));
-    for warning in &run.warnings {
-        text.push_str(&format!("warning: {warning}\n"));
-    }
-    text
+    text + &remarks::text(&remarks::remarks(&run.warnings, &[], &[]))
 }
 
 /// Each job under each policy.
