@@ -8,7 +8,7 @@ from pathlib import Path
 
 import forebay
 
-from .support import ProgramTest, program
+from .support import LOG, TRACE, ProgramTest, program
 
 
 class Page(HTMLParser):
@@ -52,6 +52,8 @@ class Load(ProgramTest):
                 *ior,
             ],
             forebay.CollectiveResult: ["sim", "collective", "barrier", "--machine", "toy", "--nodes", "2"],
+            forebay.DarshanResult: ["sim", "darshan", str(LOG), *flow],
+            forebay.JobsResult: ["sim", "jobs", str(TRACE), "--nodes=8", "--storage-nodes=2", "--capacity=40GB"],
         }
         for number, (kind, words) in enumerate(kinds.items()):
             end = words.index("--") if "--" in words else len(words)

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import forebay
 
-from .support import ROOT, ProgramTest, document, shows, table_rows
+from .support import LOG, TRACE, ProgramTest, document, shows, table_rows
 
 IOR = ["-a", "POSIX", "-F", "-w", "-r", "-t", "256k", "-b", "4m"]
 SET = {"burst_buffer.card_write": "1GB/s"}
 SET_WORDS = ["--set", "burst_buffer.card_write=1GB/s"]
-LOG = ROOT / "crates/core/darshan-log/tests/data/ior-hdf5-dxt.darshan"
-TRACE = ROOT / "examples/jobs.json"
 
 
 class Ior(ProgramTest):
@@ -116,7 +114,7 @@ class Darshan(ProgramTest):
         self.assertEqual(
             [(line[0], line[-1]) for line in lines], [(row["access"], row["limit"]) for row in result.rows()]
         )
-        self.assertLess(len(lines), len(result.phases), "phases that are left out are no rows")
+        self.assertEqual(len(lines), sum(1 for phase in result.phases if phase.parts))
         mean = result.replication.estimate("slowest_rank_seconds").mean
         self.assertAlmostEqual(mean, result.slowest_rank_seconds, delta=mean / 2)
         for text in result.warnings:

@@ -137,13 +137,21 @@ impl Output {
         self.write(folder, "summary.json", to_json(document)?)?;
         self.write(folder, "table.txt", &files.table)?;
         self.write(folder, "series.csv", csv_files::series(&files.parts)?)?;
-        let svg = files.plot.document(PAPER.surface);
-        self.write(folder, "plot.png", png::render(&svg)?)?;
-        self.write(folder, "plot.svg", svg)?;
+        self.write_plot(folder, &files.plot)?;
         if files.links {
             self.write(folder, "links.csv", csv_files::links(&files.parts)?)?;
         }
         self.write(folder, "report.html", &files.report)
+    }
+
+    /// Adds the picture to the run directory, if there is one.
+    pub(super) fn write_plot(&self, folder: &str, plot: &Svg) -> Result<(), Failure> {
+        if self.directory.is_none() {
+            return Ok(());
+        }
+        let svg = plot.document(PAPER.surface);
+        self.write(folder, "plot.png", png::render(&svg)?)?;
+        self.write(folder, "plot.svg", svg)
     }
 
     /// Adds everything the run was given to the run directory.

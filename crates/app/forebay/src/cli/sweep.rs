@@ -9,7 +9,6 @@ use super::{Cli, Command, SimCommand};
 use crate::csv_files::to_csv;
 use crate::figures::sweep as figures;
 use crate::plot::palette::PAPER;
-use crate::plot::png;
 use clap::Parser;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
@@ -89,10 +88,11 @@ fn with_settings(words: &[String], settings: &Settings) -> Vec<String> {
 
 /// Remarks on options of IOR's command line that the sweeps replace.
 fn replaced(words: &[String], sweeps: &[Sweep]) -> Vec<String> {
-    let ior: Vec<String> = words.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
+    let given: Vec<String> =
+        words.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
     let remark = |Sweep { key, .. }: &Sweep| {
         let letter = key.strip_prefix("ior.")?.chars().next()?;
-        let value = ior::value_given(&ior, letter)?;
+        let value = ior::value_given(&given, letter)?;
         Some(format!("note: --sweep {key} replaces -{letter} {value} of IOR's options"))
     };
     sweeps.iter().filter_map(remark).collect()
@@ -249,9 +249,7 @@ fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
     output.write("", "table.txt", &table)?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "sweep.csv", csv_of(document)?)?;
-    let svg = figures::overview(document, &PAPER).document(PAPER.surface);
-    output.write("", "plot.png", png::render(&svg)?)?;
-    output.write("", "plot.svg", svg)
+    output.write_plot("", &figures::overview(document, &PAPER))
 }
 
 /// The texts without repetitions, in the order of the first ones.

@@ -6,7 +6,6 @@ use crate::cli::remarks;
 use crate::csv_files::to_csv;
 use crate::figures::jobs as figures;
 use crate::plot::palette::PAPER;
-use crate::plot::png;
 use crate::report::{self, Inputs};
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
@@ -26,9 +25,7 @@ pub(super) fn write(run: &JobsRun, inputs: &Inputs, mut output: Output) -> Resul
         output.write("", "table.txt", &table)?;
         output.write("", "jobs.csv", jobs_csv(run)?)?;
         output.write("", "series.csv", series_csv(run)?)?;
-        let svg = figures::overview(run, &PAPER).document(PAPER.surface);
-        output.write("", "plot.png", png::render(&svg)?)?;
-        output.write("", "plot.svg", svg)?;
+        output.write_plot("", &figures::overview(run, &PAPER))?;
         output.write("", "report.html", report::jobs(run, inputs))?;
     }
     output.finish(run)
