@@ -124,6 +124,12 @@ fn warnings_about_a_checkpoint_name_no_options_of_ior() {
     for option in ["(-b", "-s)", "(-e)", "take the steady rate"] {
         assert!(warnings.clone().all(|line| !line.contains(option)), "{option}: {checkpoint}");
     }
+    // Errors neither.
+    let line = "plan --machine cori --nodes 1 --keep 1";
+    let error = dir.expect_invalid_input(&format!("{line} -- -F -w -e -t 1m -b 17t"));
+    assert!(error.contains("too many transfers") && error.contains("(-t)"), "{error}");
+    let error = dir.expect_invalid_input(&format!("{line} --checkpoint 17TiB"));
+    assert!(error.contains("too many transfers") && !error.contains("(-"), "{error}");
 }
 
 #[test]

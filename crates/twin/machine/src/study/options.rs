@@ -93,7 +93,7 @@ pub struct SimOptions {
     pub log: Option<LogFlush>,
     /// Level of detail; those that a study cannot have are errors.
     pub fidelity: Fidelity,
-    /// The test stands for I/O that cannot be changed: warnings about it have no remedies in IOR's options.
+    /// The test stands for I/O that cannot be changed: warnings and errors have no remedies in IOR's options.
     pub is_given: bool,
 }
 
