@@ -114,7 +114,8 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
 #[test]
 fn warnings_about_a_checkpoint_name_no_options_of_ior() {
     let dir = WorkDir::new();
-    let line = "plan --machine toy --nodes 4 --fidelity packet";
+    let line =
+        "plan --machine toy --nodes 4 --fidelity packet --set burst_buffer.metadata_rate=100";
     let of_ior = dir.expect_success(&format!("{line} -- -F -w -e -t 1m -b 4m")).stdout;
     let opens = "warning: opens, closes and barriers take";
     assert!(of_ior.contains(opens) && of_ior.contains("use larger blocks (-b)"), "{of_ior}");
