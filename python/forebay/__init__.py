@@ -14,12 +14,14 @@ from ._machines import Machine, MachineSummary, check, machine, machines
 from ._program import Error, ProgramNotFound, program, version
 from ._record import Record, Rows, Table
 from ._result import Result, ResultWarning
-from ._simulate import collective, interference, ior, plan, study, traffic, validate
+from ._simulate import collective, darshan, interference, ior, jobs, plan, study, traffic, validate
 from ._simulations import (
     CollectiveResult,
+    DarshanResult,
     InterferenceResult,
     IorResult,
     IorResults,
+    JobsResult,
     SweepResult,
     TrafficResult,
 )
@@ -28,10 +30,12 @@ from ._version import __version__
 
 __all__ = [
     "CollectiveResult",
+    "DarshanResult",
     "Error",
     "InterferenceResult",
     "IorResult",
     "IorResults",
+    "JobsResult",
     "Machine",
     "MachineSummary",
     "PlanResult",
@@ -49,8 +53,10 @@ __all__ = [
     "__version__",
     "check",
     "collective",
+    "darshan",
     "interference",
     "ior",
+    "jobs",
     "load",
     "log",
     "machine",

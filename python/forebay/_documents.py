@@ -371,3 +371,91 @@ class SweepPoint(Record):
     def value(self, name: str) -> Optional[float]:
         """The mean of a quantity, such as `write_GBps`."""
         return next((one.mean for one in self.estimates if one.name == name), None)
+
+
+class DarshanPart(Record):
+    """Requests of similar size in a phase of a Darshan log, as a test of IOR."""
+
+    ior: list[str]
+    nodes: int
+    processes: int
+    bytes: int
+    operations: int
+    simulated_bytes: int
+    seconds: float
+    slowest_rank_seconds: float
+    limit: str
+    because: str
+    fidelity: str
+
+
+class DarshanPhase(Record):
+    """A phase of a Darshan log; without `parts` it is left out."""
+
+    access: str
+    files: str
+    begin_seconds: float
+    end_seconds: float
+    processes: int
+    file_count: int
+    bytes: int
+    operations: int
+    left_out_bytes: int
+    measured_seconds: float
+    seconds: float
+    slowest_rank_seconds: float
+    limit: str
+    parts: Table[DarshanPart]
+
+
+class JobsTrace(Record):
+    """A trace of jobs."""
+
+    file: str
+    jobs: int
+    left_out: int
+    cut: int
+
+
+class JobsSummary(Record):
+    """The jobs of a trace, or of all, under a policy."""
+
+    jobs: int
+    mean_wait_seconds: float
+    median_wait_seconds: float
+    p95_wait_seconds: float
+    max_wait_seconds: float
+    mean_bounded_slowdown: float
+    node_utilization: float
+    buffer_utilization: float
+    buffer_delayed_jobs: int
+    mean_buffer_delay_seconds: float
+    stage_delayed_jobs: int
+    mean_stage_delay_seconds: float
+    makespan_seconds: float
+
+
+class PolicyResult(JobsSummary):
+    """A scheduling policy, and the jobs of all traces under it."""
+
+    policy: str
+    each_trace: Table[JobsSummary]
+
+
+class JobsPoint(Record):
+    """A machine of `forebay sim jobs`: a combination of a sweep."""
+
+    settings: dict[str, str]
+    nodes: int
+    storage_nodes: int
+    capacity_bytes: int
+    granularity_bytes: int
+    storage_in_GBps: Optional[float]
+    storage_out_GBps: Optional[float]
+    pfs_GBps: Optional[float]
+    impossible_jobs: int
+    policies: Table[PolicyResult]
+
+    def policy(self, name: str) -> Optional[PolicyResult]:
+        """That of a policy, such as `easy`; None if it was not simulated."""
+        return next((one for one in self.policies if one.policy == name), None)

@@ -11,9 +11,11 @@ from ._program import Error
 from ._result import Result, ResultWarning
 from ._simulations import (
     CollectiveResult,
+    DarshanResult,
     InterferenceResult,
     IorResult,
     IorResults,
+    JobsResult,
     SweepResult,
     TrafficResult,
 )
@@ -24,9 +26,11 @@ SCHEMA = 2
 
 _KINDS: dict[str, type[Result]] = {
     "sim ior": IorResult,
+    "sim darshan": DarshanResult,
     "sim traffic": TrafficResult,
     "sim interference": InterferenceResult,
     "sim collective": CollectiveResult,
+    "sim jobs": JobsResult,
     "sweep": SweepResult,
     "study": StudyResult,
     "plan": PlanResult,
@@ -45,14 +49,25 @@ def _documents(value: Any) -> Iterator[dict[str, Any]]:
         yield document
 
 
+def _directory_of(document: dict[str, Any]) -> Optional[Path]:
+    """Takes the run directory out of the document of a `--json` file; None if it is not there any more."""
+    text = document.pop("directory", None)
+    return Path(text) if text is not None and Path(text, "summary.json").is_file() else None
+
+
 def result_of(value: Any, directory: Optional[Path], place: str) -> AnyResult:
-    """The result of a parsed document, which was read at `place`."""
+    """The result of a parsed document, which was read at `place`. Without `directory` the document may
+    name its own."""
     try:
         documents = list(_documents(value))
     except ValueError as error:
         raise Error(f"{place} is no result document of forebay: {error}") from None
+    named = [_directory_of(document) for document in documents]
     if isinstance(value, list):
-        return IorResults(documents, directory)
+        # Each test has a folder in the run directory.
+        first = named[0] if named else None
+        return IorResults(documents, directory or (first and first.parent))
+    directory = directory or named[0]
     (document,) = documents
     rows = document.get("rows")
     kind = _KINDS.get(document["kind"], RowsResult if isinstance(rows, list) else Result)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from typing import Any, Union
 
 from . import _command, _program
@@ -30,18 +29,9 @@ class Machine(Record):
 
 
 def machines() -> "Table[MachineSummary]":
-    """The built-in machines: `forebay machine list`."""
-    heading, *lines = _program.run(["machine", "list"]).checked().stdout.splitlines()
-    names = [name.replace(" ", "_") for name in re.split(r" {2,}", heading.strip())]
-
-    def summary(line: str) -> MachineSummary:
-        cells = re.split(r" {2,}", line.strip(), maxsplit=len(names) - 1)
-        of: dict[str, Any] = dict(zip(names, cells))
-        for name in names[1:-1]:
-            of[name] = int(of[name].replace(",", ""))
-        return MachineSummary(of)
-
-    return Table(summary(line) for line in lines)
+    """The built-in machines: `forebay machine list --json`."""
+    printed = _program.run(["machine", "list", "--json"]).checked().stdout
+    return Table(MachineSummary(one) for one in json.loads(printed))
 
 
 def machine(name: "Union[str, os.PathLike[str]]") -> Machine:

@@ -19,9 +19,11 @@ from ._program import Error
 from ._result import Result
 from ._simulations import (
     CollectiveResult,
+    DarshanResult,
     InterferenceResult,
     IorResult,
     IorResults,
+    JobsResult,
     SweepResult,
     TrafficResult,
 )
@@ -39,37 +41,30 @@ Settings = Union[Mapping[str, Value], Sequence[str], str]
 Sweeps = Union[Mapping[str, Union[str, Sequence[Value]]], Sequence[str], str]
 
 
-def _place(printed: str) -> Optional[Path]:
-    """The result document among the paths that the program prints at the end."""
-    places = re.findall(r"^numbers +(.+)$", printed, re.MULTILINE)
-    return Path(places[-1]).absolute() if places else None
-
-
-def _result(words: list[str], test: list[str], no_out: bool, misses: bool = False) -> AnyResult:
-    """Runs a command that writes a result document, and reads that.
+def _result(words: list[str], test: list[str], misses: bool = False) -> AnyResult:
+    """Runs a command that writes a result document, and reads that. `test` is IOR's command line.
 
     With `misses`, status 1 with a document is a result: of a comparison that misses its tolerance.
     """
     with tempfile.TemporaryDirectory(prefix="forebay-") as folder:
         document = Path(folder, "result.json")
-        if no_out:
-            words = [*words, f"--json={document}"]
-        ended = _program.run([*words, *test])
-        place = document if no_out else _place(ended.stdout)
-        found = place is not None and place.is_file()
+        ended = _program.run([*words, f"--json={document}", *test])
+        found = document.is_file()
         if not (found and misses and ended.status == 1):
             ended.checked()
-        if place is None or not found:
+        if not found:
             raise Error(f"forebay has written no results:\n{ended.stdout}", 0, ended.command)
-        result = _load.read(place, None if no_out else place.parent)
+        # The document names its run directory, if there is one.
+        result = _load.read(document, None)
     # For `table`, if there is no run directory.
     result.__dict__["_printed"] = re.sub(r"\n*^JSON +.*\n*\Z", "\n", ended.stdout, flags=re.MULTILINE)
     # The caller of `ior` and of its like.
     return _load.show_warnings(result, stacklevel=4)
 
 
-def _command_of(name: str, arguments: dict[str, Any]) -> list[str]:
-    return ["sim", name, *_command.options(_command.given(arguments, "test", "operation"))]
+def _command_of(name: str, arguments: dict[str, Any], *others: str) -> list[str]:
+    """The words of a command; `others` are arguments that are no options."""
+    return ["sim", name, *_command.options(_command.given(arguments, *others))]
 
 
 def ior(
@@ -109,8 +104,39 @@ def ior(
     `test` is IOR's command line, as a text or as words. The result is a `SweepResult` with `sweep`, and
     `IorResults` for an IOR script with several tests.
     """
-    words = _command_of("ior", locals())
-    return cast(Union[IorResult, IorResults, SweepResult], _result(words, _command.ior_words(test), no_out))
+    words = _command_of("ior", locals(), "test")
+    return cast(Union[IorResult, IorResults, SweepResult], _result(words, _command.ior_words(test)))
+
+
+def darshan(
+    log: AnyPath,
+    machine: AnyPath,
+    *,
+    nodes: Optional[int] = None,
+    ppn: Optional[int] = None,
+    fidelity: Optional[str] = None,
+    burst_buffers: Optional[int] = None,
+    file_system: Optional[str] = None,
+    stripe_count: Optional[int] = None,
+    stripe_size: Optional[Value] = None,
+    set: Optional[Settings] = None,
+    sweep: Optional[Sweeps] = None,
+    seed: Optional[int] = None,
+    seeds: Optional[int] = None,
+    routing: Optional[str] = None,
+    placement: Optional[str] = None,
+    groups: Optional[Union[int, str]] = None,
+    node_kind: Optional[str] = None,
+    packet: Optional[Value] = None,
+    threads: Optional[int] = None,
+    out: Optional[AnyPath] = None,
+    no_out: bool = False,
+    quiet: bool = False,
+) -> Union[DarshanResult, SweepResult]:
+    """Simulates the I/O of a Darshan log: `forebay sim darshan`, whose `--help` describes the options
+    (docs/darshan.md)."""
+    words = [*_command_of("darshan", locals(), "log"), _command.path(log)]
+    return cast(Union[DarshanResult, SweepResult], _result(words, []))
 
 
 def traffic(
@@ -145,7 +171,7 @@ def traffic(
     quiet: bool = False,
 ) -> Union[TrafficResult, SweepResult]:
     """Simulates traffic on the network: `forebay sim traffic`, whose `--help` describes the options."""
-    return cast(Union[TrafficResult, SweepResult], _result(_command_of("traffic", locals()), [], no_out))
+    return cast(Union[TrafficResult, SweepResult], _result(_command_of("traffic", locals()), []))
 
 
 def interference(
@@ -186,8 +212,8 @@ def interference(
 ) -> Union[InterferenceResult, SweepResult]:
     """Simulates IOR and traffic, each also alone: `forebay sim interference`, whose `--help` describes
     the options. `test` is IOR's command line."""
-    words = _command_of("interference", locals())
-    return cast(Union[InterferenceResult, SweepResult], _result(words, _command.ior_words(test), no_out))
+    words = _command_of("interference", locals(), "test")
+    return cast(Union[InterferenceResult, SweepResult], _result(words, _command.ior_words(test)))
 
 
 def collective(
@@ -236,8 +262,45 @@ def collective(
 ) -> Union[CollectiveResult, SweepResult]:
     """Simulates a collective operation of MPI, alone and beside traffic or IOR (`test` with
     `ior_nodes`): `forebay sim collective`, whose `--help` describes the options."""
-    words = [*_command_of("collective", locals()), operation]
-    return cast(Union[CollectiveResult, SweepResult], _result(words, _command.ior_words(test), no_out))
+    words = [*_command_of("collective", locals(), "operation", "test"), operation]
+    return cast(Union[CollectiveResult, SweepResult], _result(words, _command.ior_words(test)))
+
+
+def jobs(
+    traces: Union[AnyPath, Sequence[AnyPath]],
+    *,
+    machine: Optional[AnyPath] = None,
+    nodes: Optional[int] = None,
+    storage_nodes: Optional[int] = None,
+    capacity: Optional[Value] = None,
+    granularity: Optional[Value] = None,
+    storage_rate: Optional[Value] = None,
+    pfs_rate: Optional[Value] = None,
+    policy: Union[str, Sequence[str], None] = None,
+    bb_per_node: Optional[str] = None,
+    stage_in: Optional[Value] = None,
+    stage_out: Optional[Value] = None,
+    checkpoint_every: Optional[str] = None,
+    checkpoint: Optional[Value] = None,
+    processors_per_node: Optional[int] = None,
+    flops: Optional[float] = None,
+    skip_impossible: bool = False,
+    bound: Optional[str] = None,
+    plan_depth: Optional[int] = None,
+    plan_exponent: Optional[float] = None,
+    set: Optional[Settings] = None,
+    sweep: Optional[Sweeps] = None,
+    seed: Optional[int] = None,
+    threads: Optional[int] = None,
+    out: Optional[AnyPath] = None,
+    no_out: bool = False,
+    quiet: bool = False,
+) -> JobsResult:
+    """Simulates a queue of jobs under scheduling policies: `forebay sim jobs`, whose `--help` describes
+    the options (docs/jobs.md). `traces` is the path of a trace, or several; each is simulated alone."""
+    words = _command_of("jobs", locals(), "traces")
+    paths = [traces] if isinstance(traces, (str, os.PathLike)) else traces
+    return cast(JobsResult, _result([*words, *map(_command.path, paths)], []))
 
 
 def study(
@@ -280,7 +343,7 @@ def plan(
     """
     options = _command.options(_command.given(locals(), "script", "test"))
     words = ["plan", *([] if script is None else [_command.path(script)]), *options]
-    return cast(PlanResult, _result(words, _command.ior_words(test), no_out=True))
+    return cast(PlanResult, _result(words, _command.ior_words(test)))
 
 
 def validate(
@@ -311,4 +374,4 @@ def validate(
     tolerance are no error: `all_met` tells.
     """
     words = ["validate", *_command.options(locals())]
-    return cast(Result, _result(words, [], no_out, misses=True))
+    return cast(Result, _result(words, [], misses=True))

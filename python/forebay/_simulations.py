@@ -6,10 +6,14 @@ from typing import Any, Optional
 
 from ._documents import (
     CollectiveTimes,
+    DarshanPhase,
     Delays,
     IorPoint,
+    JobsPoint,
+    JobsTrace,
     PublishedKind,
     Replication,
+    RunCost,
     SweepPoint,
     TrafficRun,
     with_intervals,
@@ -83,6 +87,74 @@ class IorResults(RunFiles, list[IorResult]):
 
     def _repr_html_(self) -> str:
         return "".join(result._repr_html_() for result in self)
+
+
+class DarshanResult(Result):
+    """The result of `forebay sim darshan`; a row has a phase of the log that was simulated."""
+
+    log: str
+    program: str
+    nodes: int
+    ppn: int
+    processes: int
+    run_seconds: float
+    has_traces: bool
+    file_system: str
+    burst_buffers: int
+    seed: int
+    routing: str
+    placement: str
+    bytes: int
+    measured_seconds: float
+    measured_GBps: Optional[float]
+    seconds: float
+    slowest_rank_seconds: float
+    slowest_rank_GBps: Optional[float]
+    write_seconds: Optional[float]
+    read_seconds: Optional[float]
+    predicted_run_seconds: Optional[float]
+    limit: str
+    phases: Table[DarshanPhase]
+    left_out: list[str]
+    published: Table[PublishedKind]
+    run: RunCost
+    replication: Optional[Replication]
+
+    def rows(self) -> Rows:
+        """A row for each simulated phase, of the first seed; `replication` has the means of several."""
+        return Table(phase for phase in self.phases if phase.parts).rows()
+
+    def _limits(self) -> list[str]:
+        log, simulated = cell(self.measured_seconds), cell(self.slowest_rank_seconds)
+        parts = (part for phase in self.phases for part in phase.parts if part.limit == self.limit)
+        slowest = max(parts, key=lambda part: part.slowest_rank_seconds, default=None)
+        limit = [] if slowest is None else [f"{self.limit}: {slowest.because}"]
+        return [f"The slowest processes in calls: {log} s in the log, {simulated} s simulated", *limit]
+
+
+class JobsResult(Result):
+    """The result of `forebay sim jobs`; a row has a policy at a combination of the swept values.
+
+    In its run directory, `file("jobs.csv")` has each job and `file("series.csv")` the use over time.
+    """
+
+    #: None without a machine file.
+    machine: Optional[str]  # type: ignore[assignment]
+    seed: int
+    bb_per_node: Optional[str]
+    bound_seconds: float
+    traces: Table[JobsTrace]
+    points: Table[JobsPoint]
+
+    def rows(self) -> Rows:
+        """The values of swept keys (numbers where all are), the policy, and its results."""
+        keys = dict.fromkeys(key for point in self.points for key in point.settings)
+        swept = {key: _numbers([point.settings[key] for point in self.points]) for key in keys}
+        return Rows(
+            {**{key: values[place] for key, values in swept.items()}, **row}
+            for place, point in enumerate(self.points)
+            for row in point.policies.rows()
+        )
 
 
 class TrafficResult(TrafficRun, Result):

@@ -18,6 +18,10 @@ from forebay._record import Record, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 
+#: A Darshan log of four processes, and a trace of jobs.
+LOG = ROOT / "crates/core/darshan-log/tests/data/ior-hdf5-dxt.darshan"
+TRACE = ROOT / "examples/jobs.json"
+
 #: Numbers about the simulator itself, which differ from run to run.
 OF_THE_SIMULATOR = ("wall_seconds", "startup_seconds", "packets_per_second", "threads", "peak_rss_bytes")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import forebay
 
-from .support import ProgramTest, program
+from .support import LOG, TRACE, ProgramTest, program
 
 
 class Page(HTMLParser):
@@ -52,6 +52,8 @@ class Load(ProgramTest):
                 *ior,
             ],
             forebay.CollectiveResult: ["sim", "collective", "barrier", "--machine", "toy", "--nodes", "2"],
+            forebay.DarshanResult: ["sim", "darshan", str(LOG), *flow],
+            forebay.JobsResult: ["sim", "jobs", str(TRACE), "--nodes=8", "--storage-nodes=2", "--capacity=40GB"],
         }
         for number, (kind, words) in enumerate(kinds.items()):
             end = words.index("--") if "--" in words else len(words)
@@ -64,13 +66,24 @@ class Load(ProgramTest):
             self.assertEqual(result.table, Path(f"run-{number}/table.txt").read_text())
             self.assertEqual(result.report is None, kind is forebay.SweepResult)
             self.assertEqual(forebay.load(f"{number}.json"), result)
-            self.assertIsNone(forebay.load(f"{number}.json").directory)
+            self.assertEqual(forebay.load(f"{number}.json").directory, result.directory)
             page = Page(result._repr_html_())
             picture = base64.b64decode(page.pictures[0].partition("base64,")[2])
             self.assertEqual(picture, result.picture.read_bytes())
             self.assertIn(result.rows().columns()[0], page.texts)
             for text in result.warnings:
                 self.assertIn(text, page.texts)
+
+    def test_directories_that_are_gone_or_were_not_written(self):
+        ior = ["sim", "ior", "--machine=toy", "--fidelity=flow", "--nodes=1", "--json=a.json"]
+        program(*ior, "--out=run", "--", "-w", "-b", "1m")
+        self.assertEqual(forebay.load("a.json").directory, self.directory / "run")
+        Path("run").rename("moved")
+        self.assertIsNone(forebay.load("a.json").directory)
+        self.assertEqual(forebay.load("moved").directory, self.directory / "moved")
+        program(*ior, "--no-out", "--", "-w", "-b", "1m")
+        self.assertNotIn("directory", json.loads(Path("a.json").read_text()))
+        self.assertIsNone(forebay.load("a.json").directory)
 
     def test_series_are_tables(self):
         result = forebay.ior("-F -w -t 256k -b 4m", "toy", 1, fidelity="packet", no_out=True)

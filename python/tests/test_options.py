@@ -25,9 +25,11 @@ class Options(unittest.TestCase):
     def test_each_function_has_the_options_of_its_command(self):
         for function, command, others in (
             (forebay.ior, ["sim", "ior"], {"test"}),
+            (forebay.darshan, ["sim", "darshan"], {"log"}),
             (forebay.traffic, ["sim", "traffic"], set()),
             (forebay.interference, ["sim", "interference"], {"test"}),
             (forebay.collective, ["sim", "collective"], {"operation", "test"}),
+            (forebay.jobs, ["sim", "jobs"], {"traces"}),
             (forebay.study, ["study"], {"file"}),
             (forebay.plan, ["plan"], {"script", "test"}),
             (forebay.validate, ["validate"], set()),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import forebay
 
-from .support import ProgramTest, document, shows, table_rows
+from .support import LOG, TRACE, ProgramTest, document, shows, table_rows
 
 IOR = ["-a", "POSIX", "-F", "-w", "-r", "-t", "256k", "-b", "4m"]
 SET = {"burst_buffer.card_write": "1GB/s"}
@@ -100,6 +100,61 @@ class Ior(ProgramTest):
         result = forebay.ior(f"-w -b 1m -o '{name}'", "toy", 1, fidelity="flow", no_out=True)
         self.assertEqual(result.ior[-1], name)
         self.assertEqual(list(Path().iterdir()), [])
+
+
+class Darshan(ProgramTest):
+    def test_numbers_are_those_of_the_document_and_the_table(self):
+        result = forebay.darshan(LOG, "toy", fidelity="flow", seeds=2, quiet=True)
+        words = [str(LOG), "--machine", "toy", "--fidelity", "flow", "--seeds", "2"]
+        self.same_document(result, document("sim", "darshan", *words))
+        self.assertEqual(result.directory, self.directory / "runs/darshan-toy-1")
+        self.assertEqual(forebay.load(result.directory), result)
+        heading, lines = table_rows(result.table, "phase  files")
+        self.assertEqual(heading[-1], "limit")
+        self.assertEqual(
+            [(line[0], line[-1]) for line in lines], [(row["access"], row["limit"]) for row in result.rows()]
+        )
+        self.assertEqual(len(lines), sum(1 for phase in result.phases if phase.parts))
+        mean = result.replication.estimate("slowest_rank_seconds").mean
+        self.assertAlmostEqual(mean, result.slowest_rank_seconds, delta=mean / 2)
+        for text in result.warnings:
+            self.assertIn(f"warning: {text}\n", result.table)
+
+    def test_a_sweep(self):
+        sweep = {"burst-buffers": [1, 2]}
+        result = forebay.darshan(LOG, "toy", fidelity="flow", sweep=sweep, no_out=True)
+        self.assertEqual([row["burst-buffers"] for row in result.rows()], [1, 2])
+        self.assertTrue(all(row["slowest_rank_seconds"] for row in result.rows()))
+
+
+class Jobs(ProgramTest):
+    OPTIONS = {"nodes": 8, "storage_nodes": 2, "granularity": "1GB", "policy": ["easy", "easy-bb"]}
+    WORDS = ["--nodes=8", "--storage-nodes=2", "--granularity=1GB", "--policy=easy,easy-bb"]
+
+    def test_numbers_are_those_of_the_document(self):
+        result = forebay.jobs(TRACE, capacity="40GB", pfs_rate="300MB/s", **self.OPTIONS)
+        words = [str(TRACE), *self.WORDS, "--capacity=40GB", "--pfs-rate=300MB/s"]
+        self.same_document(result, document("sim", "jobs", *words))
+        self.assertIsNone(result.machine)
+        rows = {row["policy"]: row for row in result.rows()}
+        self.assertEqual(list(rows), ["easy", "easy-bb"])
+        with open(result.file("jobs.csv"), newline="") as file:
+            of_easy = [row for row in csv.DictReader(file) if row["policy"] == "easy"]
+        waits = [float(row["wait_seconds"]) for row in of_easy]
+        self.assertAlmostEqual(rows["easy"]["mean_wait_seconds"], sum(waits) / len(waits))
+        self.assertEqual(result.points[0].policy("easy").jobs, len(waits))
+        self.assertEqual(forebay.load(result.directory), result)
+
+    def test_several_traces_and_a_sweep(self):
+        Path("-other.json").write_bytes(TRACE.read_bytes())
+        sweep = {"nodes": [8, 16], "capacity": "40GB..80GB"}
+        result = forebay.jobs([TRACE, "-other.json"], sweep=sweep, no_out=True, **self.OPTIONS)
+        self.assertIsNone(result.directory)
+        self.assertEqual([trace.file for trace in result.traces], [str(TRACE), "./-other.json"])
+        place = [(row["nodes"], row["capacity"], row["policy"]) for row in result.rows()]
+        self.assertEqual(place[:3], [(8, "40GB", "easy"), (8, "40GB", "easy-bb"), (8, "80GB", "easy")])
+        self.assertEqual(len(place), 2 * 2 * 2)
+        self.assertEqual([len(one.each_trace) for one in result.points[0].policies], [2, 2])
 
 
 class Sweeps(ProgramTest):

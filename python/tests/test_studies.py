@@ -101,6 +101,8 @@ class Validations(ProgramTest):
 class Machines(ProgramTest):
     def test_list_and_numbers(self):
         machines = forebay.machines()
+        self.assertEqual([one.document for one in machines], json.loads(program("machine", "list", "--json")))
+        self.has_all_fields(machines[0])
         heading, lines = table_rows(program("machine", "list"), "machine")
         self.assertEqual([one.machine for one in machines], [line[0] for line in lines])
         self.assertEqual([f"{one.compute:,}" for one in machines], [line[3] for line in lines])

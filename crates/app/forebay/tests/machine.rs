@@ -21,6 +21,27 @@ fn every_listed_machine_can_be_shown() {
 }
 
 #[test]
+fn list_has_the_same_numbers_as_json() {
+    let dir = WorkDir::new();
+    let list = dir.expect_success("machine list").stdout;
+    let json = dir.json("machine list --json");
+    let machines = json.as_array().unwrap();
+    assert_eq!(machines.len() + 1, list.lines().count());
+    for (machine, line) in machines.iter().zip(list.lines().skip(1)) {
+        let cells: Vec<String> =
+            line.split_whitespace().take(5).map(|cell| cell.replace(',', "")).collect();
+        assert_eq!(machine["machine"], cells[0].as_str());
+        for (name, cell) in
+            ["groups", "routers", "compute", "burst_buffers"].into_iter().zip(&cells[1..])
+        {
+            assert_eq!(machine[name].to_string(), *cell, "{line}");
+        }
+        assert!(line.ends_with(machine["description"].as_str().unwrap()), "{line}");
+    }
+    assert_eq!(machines[0]["compute"], 56);
+}
+
+#[test]
 fn machine_show_prints_sources_and_json() {
     let dir = WorkDir::new();
     let text = dir.expect_success("machine show toy --sources").stdout;

@@ -24,6 +24,7 @@ fn nodes_time_and_stages_come_from_the_script() {
     let dir = job_directory();
     let plan = dir.json("plan job.sh --machine shaheen2 --json - -- -a POSIX -F -w -t 1m -b 1g");
     assert_eq!((&plan["kind"], &plan["machine"]), (&"plan".into(), &"shaheen2".into()));
+    assert_eq!(plan["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&plan["nodes"], &plan["processes_per_node"]), (&8.into(), &2.into()));
     assert_eq!(plan["needed_bytes"], 16 * (1u64 << 30) + 3_000_000);
     let first = &plan["configurations"][0];
@@ -109,7 +110,29 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
     assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
 }
 
-/// One note for each kind of I/O: on the burst buffer and on the parallel file system.
+/// A checkpoint has no options of IOR that could be changed.
+#[test]
+fn warnings_about_a_checkpoint_name_no_options_of_ior() {
+    let dir = WorkDir::new();
+    let line =
+        "plan --machine toy --nodes 4 --fidelity packet --set burst_buffer.metadata_rate=100";
+    let of_ior = dir.expect_success(&format!("{line} -- -F -w -e -t 1m -b 4m")).stdout;
+    let opens = "warning: opens, closes and barriers take";
+    assert!(of_ior.contains(opens) && of_ior.contains("use larger blocks (-b)"), "{of_ior}");
+    let checkpoint = dir.expect_success(&format!("{line} --checkpoint 16MiB")).stdout;
+    assert!(checkpoint.contains(opens), "{checkpoint}");
+    let warnings = checkpoint.lines().filter(|line| line.starts_with("warning: "));
+    for option in ["(-b", "-s)", "(-e)", "take the steady rate"] {
+        assert!(warnings.clone().all(|line| !line.contains(option)), "{option}: {checkpoint}");
+    }
+    // Errors neither.
+    let line = "plan --machine cori --nodes 1 --keep 1";
+    let error = dir.expect_invalid_input(&format!("{line} -- -F -w -e -t 1m -b 17t"));
+    assert!(error.contains("too many transfers") && error.contains("(-t)"), "{error}");
+    let error = dir.expect_invalid_input(&format!("{line} --checkpoint 17TiB"));
+    assert!(error.contains("too many transfers") && !error.contains("(-"), "{error}");
+}
+
 #[test]
 fn io_that_takes_longer_than_the_run_has_a_warning() {
     let dir = job_directory();
@@ -121,6 +144,7 @@ fn io_that_takes_longer_than_the_run_has_a_warning() {
     assert!(!plan("10h").contains("does not end within"), "{}", plan("10h"));
 }
 
+/// One note for each kind of I/O: on the burst buffer and on the parallel file system.
 #[test]
 fn notes_say_how_far_published_rows_of_the_kinds_were_missed() {
     let dir = WorkDir::new();

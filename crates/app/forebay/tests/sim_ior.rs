@@ -173,7 +173,8 @@ fn ior_study_writes_table_ior_output_and_run_directory() {
     ] {
         assert!(!dir.read_bytes(&format!("here/{name}")).is_empty(), "{name}");
     }
-    assert_eq!(dir.read("here/summary.json"), dir.read("all.json"));
+    let summary: Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!(summary, dir.document_of("all.json", "here"));
     let table = dir.read("here/table.txt");
     let is_remark = |line: &&str| line.starts_with("warning: ") || line.starts_with("note: ");
     assert_eq!(table.lines().filter(|line| !is_remark(line)).count(), 4);
@@ -199,6 +200,36 @@ fn ior_script_with_several_tests_gives_one_study_each() {
     for name in ["here/test-0/report.html", "here/test-1/summary.json", "here/table.txt"] {
         dir.read(name);
     }
+    for (test, document) in all.as_array().unwrap().iter().enumerate() {
+        let directory = document["directory"].as_str().unwrap();
+        assert!(directory.ends_with(&format!("/here/test-{test}")), "{directory}");
+    }
+    let summary: Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!(summary[0]["directory"], Value::Null);
+    assert_eq!(summary[1]["points"], all[1]["points"]);
+}
+
+/// The name of a numbered run directory is known at the end alone.
+#[test]
+fn json_names_the_run_directory() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1 --fidelity flow --quiet --json";
+    for number in 1..3 {
+        let test = "-- -F -w -t 1m -b 1m";
+        let printed = dir.json(&format!("{line} - {test}"));
+        let directory = printed["directory"].as_str().unwrap();
+        assert!(directory.ends_with(&format!("/runs/ior-toy-{}", 2 * number - 1)), "{directory}");
+        dir.expect_success(&format!("{line} x.json --no-out {test}"));
+        let without: Value = serde_json::from_str(&dir.read("x.json")).unwrap();
+        assert_eq!(without["directory"], Value::Null);
+        dir.expect_success(&format!("{line} x.json {test}"));
+        dir.document_of("x.json", &format!("runs/ior-toy-{}", 2 * number));
+    }
+    // A document that cannot be written costs no results.
+    let output = dir.run(&format!("{line} /dev/full --out kept -- -F -w -t 1m -b 1m"));
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    assert!(output.stdout.contains("kept/summary.json"), "{}", output.stdout);
+    dir.read("kept/summary.json");
 }
 
 #[test]
@@ -321,6 +352,24 @@ fn writes_through_the_log_are_compared_with_plain_ones() {
     assert!(swept.stdout.contains("log_gain"), "{}", swept.stdout);
     let posix = "sim ior --machine toy --nodes 2 --log close --no-out -- -w";
     assert!(dir.expect_invalid_input(posix).contains("add -a MPIIO"));
+}
+
+/// The options of the command line that a sweep replaces are named, once for all combinations.
+#[test]
+fn sweep_names_the_options_of_ior_that_it_replaces() {
+    let dir = WorkDir::new();
+    let line = "sim ior --machine toy --nodes 1 --fidelity flow --sweep ior.t=512k,1m --sweep ior.b=4m,8m \
+                --quiet --no-out --json s.json --";
+    let output = dir.expect_success(&format!("{line} -Fwt 256k -s 2"));
+    let note = "note: --sweep ior.t replaces -t 256k of IOR's options";
+    assert_eq!(output.stdout.lines().filter(|line| *line == note).count(), 1, "{}", output.stdout);
+    assert!(!output.stdout.contains("ior.b replaces"), "{}", output.stdout);
+    let run: Value = serde_json::from_str(&dir.read("s.json")).unwrap();
+    for point in run["points"].as_array().unwrap() {
+        assert_eq!(point["remarks"][0], note);
+    }
+    let output = dir.expect_success(&format!("{line} -w -F"));
+    assert!(!output.stdout.contains("replaces"), "{}", output.stdout);
 }
 
 #[test]

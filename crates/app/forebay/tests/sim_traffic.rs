@@ -119,7 +119,8 @@ fn run_directory_contains_all_files() {
         "t.json",
     ];
     assert_eq!(dir.list_files(), names);
-    assert_eq!(dir.read("here/summary.json"), dir.read("t.json"));
+    let summary: Value = serde_json::from_str(&dir.read("here/summary.json")).unwrap();
+    assert_eq!(summary, dir.document_of("t.json", "here"));
     let inputs: Value = serde_json::from_str(&dir.read("here/inputs.json")).unwrap();
     assert_eq!(inputs["settings"]["seed"], "3");
     assert!(inputs["command"].as_array().unwrap().contains(&"--messages".into()));

@@ -18,6 +18,11 @@ const MIN_TRANSFERS: u64 = 8;
 /// Packets below which percentiles of their latencies are uncertain: ten are above the 99th.
 const MIN_PACKETS: u64 = 1_000;
 
+/// A remedy that changes the test; empty where the test stands for I/O that cannot be changed.
+fn change<'a>(job: &IoJob, remedy: &'a str) -> &'a str {
+    if job.is_given { "" } else { remedy }
+}
+
 /// Warnings about parts of a phase that decide its rate and would not in a longer run. `steady` is its
 /// rate without ramp-up and tail, GB/s.
 pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -> Vec<String> {
@@ -26,18 +31,18 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     let transfers = counts.transfers.length() as f64;
     let total = counts.closes.last.saturating_sub(counts.opens.first).max(1) as f64;
     let outside = 1.0 - transfers / total;
-    let or_steady = match steady {
-        Some(_) => ", or take the steady rate",
-        None => "",
+    let longer = match steady {
+        Some(_) => ": use larger blocks (-b) or more segments (-s), or take the steady rate",
+        None => ": use larger blocks (-b) or more segments (-s)",
     };
+    let longer = change(job, longer);
     if outside > MAX_SHARE {
         let shared = match job.has_shared_file() {
             true => " (one server does them all for a shared file)",
             false => "",
         };
         warnings.push(format!(
-            "opens, closes and barriers take {:.0}% of the {access} phase{shared}: use larger blocks \
-             (-b) or more segments (-s){or_steady}",
+            "opens, closes and barriers take {:.0}% of the {access} phase{shared}{longer}",
             outside * 100.0,
         ));
     }
@@ -47,8 +52,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
         && 1.0 - steadily / transfers > MAX_SHARE
     {
         warnings.push(format!(
-            "ramp-up and tail take {:.0}% of the transfers of the {access} phase: use larger blocks \
-             (-b) or more segments (-s){or_steady}",
+            "ramp-up and tail take {:.0}% of the transfers of the {access} phase{longer}",
             (1.0 - steadily / transfers) * 100.0
         ));
     }
@@ -58,9 +62,13 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
     if counts.access == Access::Write && !synced && of_a_server <= dirty_limit.0 {
         warnings.push(format!(
             "the {} that each server is given fit its page cache, which holds {dirty_limit} that are \
-             not on flash yet: write more (-b, -s), wait for flash (-e), or reduce the cache as the \
-             run is reduced (burst_buffer.dirty_limit)",
-            Bytes(of_a_server)
+             not on flash yet{}",
+            Bytes(of_a_server),
+            change(
+                job,
+                ": write more (-b, -s), wait for flash (-e), or reduce the cache as the run is reduced \
+                 (burst_buffer.dirty_limit)"
+            )
         ));
     }
     let per_rank = counts.operations / u64::from(job.tasks().max(1));
@@ -150,16 +158,18 @@ pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse
         Some(wide) if has_extents => warnings.push(format!(
             "{} of each process write one file at {} servers at once: how many locks are called back depends on the \
              order of the processes at each server, which differs from seed to seed, as the rate does by a quarter, and \
-             flows were up to 39% too fast: use --fidelity packet and several --seeds, or larger blocks (-b)",
+             flows were up to 39% too fast: use --fidelity packet{}",
             counted(wide.calls, "call"),
             wide.servers,
+            change(job, " and several --seeds, or larger blocks (-b)"),
         )),
         Some(wide) => warnings.push(format!(
             "{} of each process with requests at {} servers at once: the {access} phase ends with the last of them, \
              and flows have some orders and waits of single requests wrong, so that rates were up to 40% too high: use \
-             --fidelity packet, or larger blocks (-b)",
+             --fidelity packet{}",
             counted(wide.calls, "call"),
             wide.servers,
+            change(job, ", or larger blocks (-b)"),
             access = access.name(),
         )),
         None => {}

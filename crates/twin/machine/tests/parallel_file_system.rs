@@ -110,6 +110,26 @@ fn files_of_one_stripe_use_all_targets_together() {
     }
 }
 
+/// The links of nodes have 8 GB/s. Eight targets write 1 GB/s each, two of them behind a node: a quarter of the rate of
+/// its link. One client alone moves half of the rate of its own.
+#[test]
+fn links_of_clients_and_of_lnet_nodes_are_evidence() {
+    for (job, stripe_count, used) in [((16, 1), 1, 0.25), ((1, 4), 8, 0.5)] {
+        for (fidelity, phases) in both(&machine(), job, stripes(stripe_count), "-w -F -t 1m -b 64m")
+        {
+            let phase = &phases[0];
+            let evidence = &phase.limit.evidence;
+            let found = evidence.iter().find(|one| one.resource == "node-link").unwrap();
+            let what = format!("{fidelity}, {} nodes", job.0);
+            assert_near(found.peak_utilisation, used, 12.0, &what);
+            assert!(!found.busiest.is_empty(), "{what}: {found:?}");
+            assert!(found.mean_utilisation > 0.0, "{what}: {found:?}");
+            let class = phase.links.iter().find(|class| class.class == "node").unwrap();
+            assert_near(class.max_utilisation, used, 12.0, &format!("{what}, links"));
+        }
+    }
+}
+
 /// Four routers of 1 GB/s each, before targets of 2 GB/s that read.
 #[test]
 fn routers_limit_what_reaches_the_targets_behind_them() {

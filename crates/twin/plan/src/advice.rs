@@ -22,6 +22,8 @@ pub struct Plan {
     pub schema: u32,
     /// `plan`.
     pub kind: String,
+    /// Version of forebay.
+    pub version: String,
     /// The machine's name.
     pub machine: String,
     /// Compute nodes.
@@ -94,6 +96,7 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
     Ok(Plan {
         schema: forebay_machine::results::SCHEMA,
         kind: "plan".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
         machine: system.machine.name.clone(),
         nodes: job.nodes,
         processes_per_node: job.ppn,

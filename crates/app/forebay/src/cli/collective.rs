@@ -8,17 +8,22 @@ use super::options::{
 };
 use super::output::{Files, OutputArgs};
 use super::remarks;
-use super::replicates::{replicate, replication, with_interval};
-use super::sweep::{self, Sample, Swept};
+use super::replicates::{join, with_interval};
+use super::simulation::Simulation;
+use super::sweep::{CommonOptions, Sample};
 use super::traffic::TrafficOptions;
-use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::{csv_files, report};
+use crate::progress::Display;
+use crate::report::Inputs;
+use crate::{csv_files, figures, report};
 use clap::{Arg, Args};
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
+use forebay_machine::observe::{Delays, Observed};
 use forebay_machine::results::{CollectiveRun, CollectiveTimes};
-use forebay_machine::study::{self, Background, CollectiveStudy, Progress, SimOptions, StudyError};
+use forebay_machine::study::{
+    self, Background, CollectiveStudy, Fidelity, Progress, SimOptions, StudyError,
+};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{bytes, count, counted, grouped, number, seconds};
 use forebay_units::{Bytes, Time};
@@ -118,15 +123,14 @@ fn time(text: &str) -> Result<Time, String> {
 }
 
 /// The checked input of a study.
-struct Input {
+pub(super) struct Input {
     machine: Machine,
     study: CollectiveStudy,
     burst_buffers: Option<u32>,
 }
 
 impl CollectiveArgs {
-    /// Checks the input; `None` after `-h`, which prints IOR's help.
-    fn input(&self) -> Result<Option<Input>, Failure> {
+    fn checked(&self) -> Result<Option<Input>, Failure> {
         let machine = self.sim.machine()?;
         let others = self.traffic_nodes.or(self.ior_nodes).unwrap_or(0);
         let what = if others > 0 { "the sum of both jobs' nodes," } else { "--nodes" };
@@ -172,10 +176,10 @@ impl CollectiveArgs {
             start: self.start,
             background,
         };
-        let fidelity = self.fidelity.fidelity();
-        let options = SimOptions { fidelity, ..self.sim.options(burst_buffers) };
-        study::check_collective_fits(&machine, &study, &options).map_err(|e| study_failure(&e))?;
-        Ok(Some(Input { machine, study, burst_buffers }))
+        let input = Input { machine, study, burst_buffers };
+        study::check_collective_fits(&input.machine, &input.study, &self.options(&input))
+            .map_err(|e| study_failure(&e))?;
+        Ok(Some(input))
     }
 
     /// The size of the operation.
@@ -188,8 +192,48 @@ impl CollectiveArgs {
             (_, size) => Ok(size.unwrap_or(Bytes(8))),
         }
     }
+}
+
+impl CommonOptions for CollectiveArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+}
+
+impl Simulation for CollectiveArgs {
+    const NAME: &'static str = "collective";
+    type Input = Input;
+    type Run = CollectiveRun;
+
+    fn input(&self) -> Result<Option<Input>, Failure> {
+        self.checked()
+    }
+
+    fn machine(input: &Input) -> &Machine {
+        &input.machine
+    }
+
+    fn options(&self, input: &Input) -> SimOptions {
+        let fidelity = self.fidelity.fidelity();
+        SimOptions { fidelity, ..self.sim.options(input.burst_buffers) }
+    }
+
+    fn label(&self) -> String {
+        self.operation.name().to_string()
+    }
+
+    fn announce(&self, _: &Input, options: &SimOptions, display: Display) -> Result<(), Failure> {
+        let chosen = study::fidelity_of_collective(options).map_err(|e| study_failure(&e))?;
+        announce_choice(self.fidelity, chosen, display);
+        Ok(())
+    }
 
     fn simulate(
+        &self,
         input: &Input,
         options: &SimOptions,
         progress: Progress<'_>,
@@ -197,8 +241,36 @@ impl CollectiveArgs {
         study::simulate_collective(&input.machine, &input.study, options, progress)
     }
 
-    /// The command's own settings.
-    fn settings(&self, input: &Input) -> Vec<(&'static str, String)> {
+    fn join(&self, runs: Vec<CollectiveRun>) -> CollectiveRun {
+        join(self.sim.seed, runs, CollectiveRun::quantities, |run| &mut run.replication)
+    }
+
+    fn sample_of(run: CollectiveRun) -> Sample {
+        Sample {
+            quantities: run.quantities(),
+            remarks: remarks_on(&run),
+            // Flows cannot represent collective operations.
+            fidelity: Fidelity::Packet.name().to_owned(),
+            note: run.algorithm,
+        }
+    }
+
+    fn files<'a>(&self, run: &'a CollectiveRun, inputs: &'a Inputs) -> Files<'a> {
+        Files {
+            inputs,
+            table: table(run),
+            parts: csv_files::parts_of_collective(run),
+            plot: figures::collective::overview(run, &PAPER),
+            report: report::collective(run, inputs),
+            links: self.sim.links,
+        }
+    }
+
+    fn observed(run: &CollectiveRun) -> Option<(Option<&Delays>, &Observed)> {
+        Some((run.delays.as_ref(), &run.observed))
+    }
+
+    fn settings(&self, input: &Input, _: &CollectiveRun) -> Vec<(&'static str, String)> {
         let algorithm = self.algorithm.map_or("MPICH's choice", Algorithm::name);
         let mut settings = vec![
             ("operation", self.operation.to_string()),
@@ -226,76 +298,11 @@ impl CollectiveArgs {
     }
 }
 
-impl Swept for CollectiveArgs {
-    fn sim(&self) -> &SimArgs {
-        &self.sim
-    }
-
-    fn output(&self) -> &OutputArgs {
-        &self.output
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        self.input().map(drop)
-    }
-
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure> {
-        let Some(input) = self.input()? else {
-            return Err(Failure::Input("--sweep takes one IOR test".to_string()));
-        };
-        let options = self.sim.options_of(input.burst_buffers, replicate, threads);
-        let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
-        let run = Self::simulate(&input, &options, progress).map_err(|e| study_failure(&e))?;
-        let chosen = study::fidelity_of_collective(&options).map_err(|e| study_failure(&e))?;
-        Ok(Sample {
-            quantities: run.quantities(),
-            remarks: remarks::of_collective(&run),
-            fidelity: chosen.name().to_owned(),
-            note: run.algorithm,
-        })
-    }
-}
-
-pub(super) fn run(args: CollectiveArgs) -> Result<(), Failure> {
-    let Some(input) = args.input()? else {
-        return Ok(());
-    };
-    if !args.sim.sweep.is_empty() {
-        return sweep::run(&args, &format!("sweep-collective-{}", args.sim.stem()));
-    }
-    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
-    let mut output = args.output.prepare(&format!("collective-{}", input.machine.name))?;
-    let fidelity = args.fidelity.fidelity();
-    let options = SimOptions { fidelity, ..args.sim.options(input.burst_buffers) };
-    let chosen = study::fidelity_of_collective(&options).map_err(|e| study_failure(&e))?;
-    announce_choice(args.fidelity, chosen, output.display);
-    let label = args.operation.name();
-    let mut runs =
-        replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
-            CollectiveArgs::simulate(&input, options, progress)
-        })?;
-    let replication = replication(args.sim.seed, &runs, CollectiveRun::quantities);
-    let mut run = runs.swap_remove(0);
-    run.replication = replication;
-    let inputs = args.sim.inputs(&input.machine, args.settings(&input));
-    let table = table(&run);
-    output.print_and_record(table.trim_end())?;
-    let files = Files {
-        inputs: &inputs,
-        table: &table,
-        parts: csv_files::parts_of_collective(&run),
-        plot: figures::collective::overview(&run, &PAPER),
-        report: report::collective(&run, &inputs),
-        links: args.sim.links,
-    };
-    output.write_result_files("", &run, &files)?;
-    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
-    output.finish(&run)
+/// Remarks on an operation and on the traffic beside it.
+fn remarks_on(run: &CollectiveRun) -> Vec<String> {
+    let traffic = run.traffic_together.iter().flat_map(|traffic| &traffic.warnings);
+    let traffic = traffic.map(|warning| format!("the traffic: {warning}"));
+    remarks::remarks(run.warnings.iter().cloned().chain(traffic), &[], &[])
 }
 
 /// One row per time: alone and, if there is another job, together and their ratio.
@@ -364,9 +371,7 @@ fn table(run: &CollectiveRun) -> String {
         count(cost.events as f64),
         seconds(cost.wall_seconds),
     ));
-    for remark in remarks::of_collective(run) {
-        text.push_str(&format!("{remark}\n"));
-    }
+    text.push_str(&remarks::text(&remarks_on(run)));
     text.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());
     text
 }

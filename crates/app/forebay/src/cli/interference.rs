@@ -1,6 +1,5 @@
 //! `forebay sim interference`.
 
-use super::forecast::Forecaster;
 use super::ior::FidelityArg;
 use super::observe::delays_text;
 use super::options::{
@@ -8,15 +7,18 @@ use super::options::{
 };
 use super::output::{Files, OutputArgs};
 use super::remarks;
-use super::replicates::{replicate, replication, with_interval};
-use super::sweep::{self, Sample, Swept};
+use super::replicates::{join, with_interval};
+use super::simulation::Simulation;
+use super::sweep::{CommonOptions, Sample};
 use super::traffic::TrafficOptions;
-use crate::figures;
 use crate::plot::palette::PAPER;
-use crate::{csv_files, report};
+use crate::progress::Display;
+use crate::report::Inputs;
+use crate::{csv_files, figures, report};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
+use forebay_machine::observe::{Delays, Observed};
 use forebay_machine::results::{InterferenceRun, LatencyNs, TrafficRun};
 use forebay_machine::study::{
     Fidelity, InterferenceStudy, Progress, SimOptions, StudyError, fidelity_of_interference,
@@ -63,16 +65,29 @@ pub(super) struct InterferenceArgs {
     ior: Vec<String>,
 }
 
-/// The checked input of an interference study.
-struct Study {
+impl CommonOptions for InterferenceArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+}
+
+/// The checked input.
+pub(super) struct Input {
     machine: Machine,
     jobs: InterferenceStudy,
     burst_buffers: u32,
 }
 
-impl InterferenceArgs {
-    /// Checks the input; `None` after `-h`, which prints IOR's help.
-    fn study(&self) -> Result<Option<Study>, Failure> {
+impl Simulation for InterferenceArgs {
+    const NAME: &'static str = "interference";
+    type Input = Input;
+    type Run = InterferenceRun;
+
+    fn input(&self) -> Result<Option<Input>, Failure> {
         let Some(mut tests) = super::ior::parse_tests(&self.ior)? else {
             return Ok(None);
         };
@@ -96,119 +111,102 @@ impl InterferenceArgs {
             traffic_nodes: self.traffic_nodes,
             traffic_placement: self.traffic_placement,
         };
-        Ok(Some(Study { machine, jobs, burst_buffers }))
+        Ok(Some(Input { machine, jobs, burst_buffers }))
     }
-}
 
-impl Study {
+    fn machine(input: &Input) -> &Machine {
+        &input.machine
+    }
+
+    fn options(&self, input: &Input) -> SimOptions {
+        let fidelity = self.fidelity.fidelity();
+        SimOptions { fidelity, ..self.sim.options(Some(input.burst_buffers)) }
+    }
+
+    fn label(&self) -> String {
+        Self::NAME.to_string()
+    }
+
+    fn announce(
+        &self,
+        input: &Input,
+        options: &SimOptions,
+        display: Display,
+    ) -> Result<(), Failure> {
+        let Input { machine, jobs, .. } = input;
+        let fidelity = fidelity_of_interference(machine, jobs, options);
+        let fidelity = fidelity.map_err(|e| study_failure(&e))?;
+        announce_choice(self.fidelity, fidelity, display);
+        if fidelity == Fidelity::Packet {
+            let forecast = forecast_interference(machine, jobs, options);
+            let forecast = forecast.map_err(|e| study_failure(&e))?;
+            self.announce_forecast((input, options), display, forecast);
+        }
+        Ok(())
+    }
+
     fn simulate(
         &self,
+        input: &Input,
         options: &SimOptions,
         progress: Progress<'_>,
     ) -> Result<InterferenceRun, StudyError> {
-        simulate_interference(&self.machine, &self.jobs, options, progress)
-    }
-}
-
-impl Swept for InterferenceArgs {
-    fn sim(&self) -> &SimArgs {
-        &self.sim
+        simulate_interference(&input.machine, &input.jobs, options, progress)
     }
 
-    fn output(&self) -> &OutputArgs {
-        &self.output
+    fn join(&self, runs: Vec<InterferenceRun>) -> InterferenceRun {
+        join(self.sim.seed, runs, InterferenceRun::quantities, |run| &mut run.replication)
     }
 
-    fn check(&self) -> Result<(), Failure> {
-        self.study().map(drop)
-    }
-
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure> {
-        let Some(study) = self.study()? else {
-            return Err(Failure::Input("--sweep takes one IOR test".to_string()));
-        };
-        let options = self.sim.options_of(Some(study.burst_buffers), replicate, threads);
-        let options = SimOptions { fidelity: self.fidelity.fidelity(), ..options };
-        let run = study.simulate(&options, progress).map_err(|e| study_failure(&e))?;
-        let mut remarks = remarks::of_interference(&run);
-        remarks.extend(remarks::not_simulated(&run.traffic_together.left_out));
-        Ok(Sample {
+    fn sample_of(run: InterferenceRun) -> Sample {
+        Sample {
             quantities: run.quantities(),
-            remarks,
+            remarks: remarks::remarks(warnings(&run), &[], &run.traffic_together.left_out),
             fidelity: run.fidelity,
             note: run.traffic_together.state,
-        })
+        }
+    }
+
+    fn files<'a>(&self, run: &'a InterferenceRun, inputs: &'a Inputs) -> Files<'a> {
+        Files {
+            inputs,
+            table: table(run),
+            parts: csv_files::parts_of_interference(run),
+            plot: figures::traffic::interference_overview(run, &PAPER),
+            report: report::interference(run, inputs),
+            links: self.sim.links,
+        }
+    }
+
+    fn observed(run: &InterferenceRun) -> Option<(Option<&Delays>, &Observed)> {
+        Some((run.ior_together.delays.as_ref(), &run.ior_together.observed))
+    }
+
+    fn settings(&self, input: &Input, _: &InterferenceRun) -> Vec<(&'static str, String)> {
+        let mut settings = self.traffic.settings();
+        settings.extend([
+            ("IOR's nodes", self.nodes.to_string()),
+            ("processes per node", self.ppn.to_string()),
+            ("burst-buffer nodes", input.burst_buffers.to_string()),
+            ("ior", self.ior.join(" ")),
+            ("traffic's nodes", self.traffic_nodes.to_string()),
+            ("traffic's placement", self.traffic_placement.to_string()),
+        ]);
+        settings
     }
 }
 
-pub(super) fn run(args: InterferenceArgs) -> Result<(), Failure> {
-    let Some(study) = args.study()? else {
-        return Ok(());
-    };
-    if !args.sim.sweep.is_empty() {
-        return sweep::run(&args, &format!("sweep-interference-{}", args.sim.stem()));
+/// Warnings about IOR and traffic, alone and together.
+fn warnings(run: &InterferenceRun) -> Vec<String> {
+    let mut all = Vec::new();
+    for (when, point) in [("alone", &run.ior_alone), ("together", &run.ior_together)] {
+        let warnings = point.phases.iter().flat_map(|phase| &phase.warnings);
+        all.extend(warnings.map(|warning| format!("IOR {when}: {warning}")));
     }
-    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
-    let mut output = args.output.prepare(&format!("interference-{}", study.machine.name))?;
-    let fidelity = args.fidelity.fidelity();
-    let options = SimOptions { fidelity, ..args.sim.options(Some(study.burst_buffers)) };
-    let fidelity = fidelity_of_interference(&study.machine, &study.jobs, &options)
-        .map_err(|e| study_failure(&e))?;
-    announce_choice(args.fidelity, fidelity, output.display);
-    let forecast = forecast_interference(&study.machine, &study.jobs, &options)
-        .map_err(|e| study_failure(&e))?;
-    if fidelity == Fidelity::Packet {
-        let seeds = args.sim.seeds;
-        Forecaster::default().announce(
-            output.display,
-            "interference",
-            forecast,
-            seeds,
-            |progress| {
-                // A trial ends as interrupted, and the run itself reports errors.
-                let _ = study.simulate(&options, progress);
-            },
-        );
+    for (when, traffic) in [("alone", &run.traffic_alone), ("together", &run.traffic_together)] {
+        all.extend(traffic.warnings.iter().map(|warning| format!("traffic {when}: {warning}")));
     }
-    let mut runs = replicate(
-        &options,
-        args.sim.seeds,
-        "interference",
-        output.display,
-        |options, progress| study.simulate(options, progress),
-    )?;
-    let replication = replication(args.sim.seed, &runs, InterferenceRun::quantities);
-    let mut run = runs.swap_remove(0);
-    run.replication = replication;
-    let (machine, burst_buffers) = (study.machine, study.burst_buffers);
-    let settings = [
-        ("IOR's nodes", args.nodes.to_string()),
-        ("processes per node", args.ppn.to_string()),
-        ("burst-buffer nodes", burst_buffers.to_string()),
-        ("ior", args.ior.join(" ")),
-        ("traffic's nodes", args.traffic_nodes.to_string()),
-        ("traffic's placement", args.traffic_placement.to_string()),
-    ];
-    let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
-    let table = table(&run);
-    output.print_and_record(table.trim_end())?;
-    let files = Files {
-        inputs: &inputs,
-        table: &table,
-        parts: csv_files::parts_of_interference(&run),
-        plot: figures::traffic::interference_overview(&run, &PAPER),
-        report: report::interference(&run, &inputs),
-        links: args.sim.links,
-    };
-    output.write_result_files("", &run, &files)?;
-    let together = &run.ior_together;
-    args.sim.observe.write(&output, ("", ""), together.delays.as_ref(), &together.observed)?;
-    output.finish(&run)
+    all
 }
 
 /// One row per quantity: alone, together, and their ratio.
@@ -284,9 +282,7 @@ fn table(run: &InterferenceRun) -> String {
         seconds(from),
         seconds(to)
     ));
-    for remark in remarks::of_interference(run) {
-        text.push_str(&format!("{remark}\n"));
-    }
+    text.push_str(&remarks::text(&remarks::remarks(warnings(run), &[], &[])));
     text.push_str(&run.ior_together.delays.as_ref().map(delays_text).unwrap_or_default());
     text
 }

@@ -7,9 +7,9 @@ use super::nodes::NodeCounts;
 use super::observe::delays_text;
 use super::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use super::output::{Files, Output, OutputArgs};
-use super::remarks::{self, ior_warnings};
-use super::replicates::{replicate, replication, with_interval};
-use super::sweep::{self, Sample, Swept};
+use super::remarks;
+use super::replicates::{join, replicate, with_interval};
+use super::sweep::{self, CommonOptions, Sample, Swept};
 use crate::console::{print_stderr, print_stdout};
 use crate::figures;
 use crate::plot::palette::PAPER;
@@ -187,7 +187,7 @@ impl IorArgs {
     }
 }
 
-impl Swept for IorArgs {
+impl CommonOptions for IorArgs {
     fn sim(&self) -> &SimArgs {
         &self.sim
     }
@@ -195,7 +195,9 @@ impl Swept for IorArgs {
     fn output(&self) -> &OutputArgs {
         &self.output
     }
+}
 
+impl Swept for IorArgs {
     fn check(&self) -> Result<(), Failure> {
         self.check_tests(&[self.single()?.0]).map(drop)
     }
@@ -219,7 +221,7 @@ impl Swept for IorArgs {
         let published = kinds::published_like(&test, test.transfer, &options.file_system)?;
         Ok(Sample {
             quantities: point.quantities(),
-            remarks: remarks::of_ior(&point, &published),
+            remarks: remarks::remarks(ior_warnings(&point), &published, &point.left_out),
             fidelity: point.fidelity,
             note: point.limit,
         })
@@ -231,7 +233,7 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
         return Ok(());
     };
     if !args.sim.sweep.is_empty() {
-        return sweep::run(&args, &format!("sweep-ior-{}", args.sim.stem()));
+        return sweep::run(&args, "ior");
     }
     // Everything is checked before anything is simulated: the largest job comes last.
     let (machine, options) = args.check_tests(&tests)?;
@@ -261,14 +263,15 @@ pub(super) fn run(args: IorArgs) -> Result<(), Failure> {
             TestRun { args: &args, machine: &machine, test, options: &options, folder: &folder };
         let study = job.run(&mut output)?;
         job.write(&study, &inputs, &output)?;
-        studies.push(study);
+        studies.push((folder, study));
     }
-    if let [study] = studies.as_slice() {
+    if let [(_, study)] = studies.as_slice() {
         return output.finish(study);
     }
+    let documents: Vec<&IorStudy> = studies.iter().map(|(_, study)| study).collect();
     output.write("", "table.txt", output.recorded())?;
-    output.write("", "summary.json", super::output::to_json(&studies)?)?;
-    output.finish(&studies)
+    output.write("", "summary.json", super::output::to_json(&documents)?)?;
+    output.finish_several(&studies)
 }
 
 /// One IOR test at all node counts.
@@ -303,14 +306,14 @@ impl TestRun<'_> {
                     });
                 }
             }
-            let mut replicates =
+            let replicates =
                 replicate(self.options, args.sim.seeds, &label, output.display, simulate)?;
-            let replication = replication(args.sim.seed, &replicates, IorPoint::quantities);
-            let mut point = replicates.swap_remove(0);
+            let point = join(args.sim.seed, replicates, IorPoint::quantities, |point| {
+                &mut point.replication
+            });
             if point.fidelity == Fidelity::Packet.name() {
                 forecaster.learn(point.run.events, point.run.wall_seconds);
             }
-            point.replication = replication;
             // Not before the estimate, which is on standard error.
             if points.is_empty() {
                 output.print_and_record(&table::heading(&COLUMNS))?;
@@ -337,21 +340,10 @@ impl TestRun<'_> {
             }
             points.push(point);
         }
-        for line in logged::lines(&points) {
-            output.print_and_record(&line)?;
-        }
-        for warning in warnings(&points) {
-            output.print_and_record(&format!("warning: {warning}"))?;
-        }
         let Self { test, options, .. } = *self;
         let published = kinds::published_like(test, test.transfer, &options.file_system)?;
-        for note in notes(&published) {
-            output.print_and_record(&note)?;
-        }
-        let is_auto = self.options.fidelity == Fidelity::Auto;
-        let packets = is_auto.then(|| "fidelity: packet".to_string());
-        if let Some(text) = fidelity_text(&points).or(packets) {
-            output.print_and_record(&text)?;
+        for line in below(&points, &published, options.fidelity) {
+            output.print_and_record(&line)?;
         }
         Ok(IorStudy {
             schema: SCHEMA,
@@ -382,7 +374,7 @@ impl TestRun<'_> {
         let rows = figures::ior::comparable(study, self.test.file_per_process, &published);
         let files = Files {
             inputs,
-            table: &table(study),
+            table: table(study, self.options.fidelity),
             parts: csv_files::parts_of_study(study),
             plot: figures::ior::bandwidth(study, &rows).draw(&PAPER),
             report: report::ior(study, &rows, inputs),
@@ -421,9 +413,17 @@ fn warnings(points: &[IorPoint]) -> impl Iterator<Item = String> {
     })
 }
 
-/// What published measurements say of such rates.
-pub(super) fn notes(published: &[PublishedKind]) -> impl Iterator<Item = String> {
-    published.iter().map(|kind| format!("note: {}", kinds::note(kind)))
+/// The warnings about a test at one node count, without the repetitions of its iterations.
+fn ior_warnings(point: &IorPoint) -> impl Iterator<Item = &String> {
+    point.phases.iter().filter(|phase| phase.iteration == 0).flat_map(|phase| &phase.warnings)
+}
+
+/// The lines below the table: the log, remarks, and the fidelity, unless it is the one of packets that was asked for.
+fn below(points: &[IorPoint], published: &[PublishedKind], asked: Fidelity) -> Vec<String> {
+    let is_auto = asked == Fidelity::Auto;
+    let packets = is_auto.then(|| "fidelity: packet".to_string());
+    let remarks = remarks::remarks(warnings(points), published, &[]);
+    logged::lines(points).chain(remarks).chain(fidelity_text(points).or(packets)).collect()
 }
 
 fn cells(point: &IorPoint) -> Vec<String> {
@@ -447,13 +447,10 @@ fn row(point: &IorPoint) -> String {
     table::line(&COLUMNS, &cells(point))
 }
 
-fn table(study: &IorStudy) -> String {
+fn table(study: &IorStudy, asked: Fidelity) -> String {
     let mut lines = vec![table::heading(&COLUMNS)];
     lines.extend(study.points.iter().map(row));
     lines.extend(study.points.iter().filter_map(|p| Some(delays_text(p.delays.as_ref()?))));
-    lines.extend(logged::lines(&study.points));
-    lines.extend(warnings(&study.points).map(|warning| format!("warning: {warning}")));
-    lines.extend(notes(&study.published));
-    lines.extend(fidelity_text(&study.points));
+    lines.extend(below(&study.points, &study.published, asked));
     lines.join("\n") + "\n"
 }

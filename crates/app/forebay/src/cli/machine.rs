@@ -1,5 +1,6 @@
 //! `forebay machine`: list, show, check.
 
+use super::output::to_json;
 use crate::console::print_stdout;
 use clap::Subcommand;
 use forebay_console::Failure;
@@ -7,11 +8,16 @@ use forebay_console::table::{Column, Table};
 use forebay_machine_file::machine::{Machine, NodeKind};
 use forebay_machine_file::{Setting, builtin_machines, describe};
 use forebay_units::human::grouped;
+use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum MachineCommand {
     /// List the built-in machines
-    List,
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show a machine: groups, routers, links by class, bisection, node layout
     #[command(after_help = "Examples:\n  forebay machine show toy\n  \
         forebay machine show trinity-phase2 --sources\n  forebay machine show my.toml --json")]
@@ -44,7 +50,7 @@ pub(super) fn load_with(name_or_path: &str, settings: &[Setting]) -> Result<Mach
 
 pub(super) fn run(command: MachineCommand) -> Result<(), Failure> {
     match command {
-        MachineCommand::List => list(),
+        MachineCommand::List { json } => list(json),
         MachineCommand::Show { machine, sources, json } => {
             let machine = load(&machine)?;
             if json {
@@ -80,7 +86,38 @@ pub(super) fn json_of(machine: &Machine) -> Result<String, Failure> {
         .map_err(|e| Failure::Failed(format!("cannot write {} as JSON: {e}", machine.name)))
 }
 
-fn list() -> Result<(), Failure> {
+/// A built-in machine in the list.
+#[derive(Serialize)]
+struct Listed {
+    machine: &'static str,
+    groups: u32,
+    routers: u32,
+    compute: usize,
+    burst_buffers: usize,
+    description: &'static str,
+}
+
+impl Listed {
+    fn of((machine, description): (&'static str, &'static str)) -> Result<Listed, Failure> {
+        let loaded = load(machine)?;
+        let nodes = |kind| loaded.nodes_of_kind(kind).len();
+        Ok(Listed {
+            machine,
+            groups: loaded.network.groups,
+            routers: loaded.routers(),
+            compute: nodes(NodeKind::Compute),
+            burst_buffers: nodes(NodeKind::BurstBuffer),
+            description,
+        })
+    }
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let all: Vec<Listed> =
+        builtin_machines().into_iter().map(Listed::of).collect::<Result<_, _>>()?;
+    if json {
+        return print_stdout(&to_json(&all)?);
+    }
     let mut table = Table::new([
         Column::text("machine", 0),
         Column::number("groups", 0),
@@ -89,16 +126,14 @@ fn list() -> Result<(), Failure> {
         Column::number("burst buffers", 0),
         Column::text("description", 0),
     ]);
-    for (name, title) in builtin_machines() {
-        let machine = load(name)?;
-        let nodes = |kind| grouped(machine.nodes_of_kind(kind).len() as u64);
+    for one in all {
         table.push([
-            name.to_string(),
-            machine.network.groups.to_string(),
-            grouped(machine.routers().into()),
-            nodes(NodeKind::Compute),
-            nodes(NodeKind::BurstBuffer),
-            title.to_string(),
+            one.machine.to_string(),
+            one.groups.to_string(),
+            grouped(one.routers.into()),
+            grouped(one.compute as u64),
+            grouped(one.burst_buffers as u64),
+            one.description.to_string(),
         ]);
     }
     print_stdout(&table.to_string())

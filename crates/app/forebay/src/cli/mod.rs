@@ -25,6 +25,7 @@ mod replicates;
 mod scrub;
 mod sensitivity;
 mod sessions;
+mod simulation;
 mod store;
 mod study;
 pub(crate) mod sweep;
@@ -173,10 +174,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Machine(command) => machine::run(command),
         Command::Sim(command) => match *command {
             SimCommand::Ior(args) => ior::run(args),
-            SimCommand::Darshan(args) => darshan::simulate(&args),
-            SimCommand::Traffic(args) => traffic::run(args),
-            SimCommand::Collective(args) => collective::run(args),
-            SimCommand::Interference(args) => interference::run(args),
+            SimCommand::Darshan(args) => simulation::run(&args),
+            SimCommand::Traffic(args) => simulation::run(&args),
+            SimCommand::Collective(args) => simulation::run(&args),
+            SimCommand::Interference(args) => simulation::run(&args),
             SimCommand::Jobs(args) => jobs::run(args),
         },
         Command::Plan(args) => plan::run(&args),

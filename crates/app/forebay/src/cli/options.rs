@@ -148,6 +148,7 @@ impl SimArgs {
             log: None,
             server_queues: ServerQueues::default(),
             fidelity: Fidelity::default(),
+            is_given: false,
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Output {
 /// One set of result files.
 pub(super) struct Files<'a> {
     pub(super) inputs: &'a Inputs,
-    pub(super) table: &'a str,
+    pub(super) table: String,
     /// The parts of the run, for CSV files.
     pub(super) parts: Vec<Part<'a>>,
     pub(super) plot: Svg,
@@ -135,15 +135,23 @@ impl Output {
         }
         self.write_inputs(folder, files.inputs)?;
         self.write(folder, "summary.json", to_json(document)?)?;
-        self.write(folder, "table.txt", files.table)?;
+        self.write(folder, "table.txt", &files.table)?;
         self.write(folder, "series.csv", csv_files::series(&files.parts)?)?;
-        let svg = files.plot.document(PAPER.surface);
-        self.write(folder, "plot.png", png::render(&svg)?)?;
-        self.write(folder, "plot.svg", svg)?;
+        self.write_plot(folder, &files.plot)?;
         if files.links {
             self.write(folder, "links.csv", csv_files::links(&files.parts)?)?;
         }
         self.write(folder, "report.html", &files.report)
+    }
+
+    /// Adds the picture to the run directory, if there is one.
+    pub(super) fn write_plot(&self, folder: &str, plot: &Svg) -> Result<(), Failure> {
+        if self.directory.is_none() {
+            return Ok(());
+        }
+        let svg = plot.document(PAPER.surface);
+        self.write(folder, "plot.png", png::render(&svg)?)?;
+        self.write(folder, "plot.svg", svg)
     }
 
     /// Adds everything the run was given to the run directory.
@@ -161,21 +169,45 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the JSON file, renames the run directory, and prints the paths.
+    /// Gives the run directory its final name, writes the JSON file, and prints the paths.
     pub(super) fn finish(self, document: &impl Serialize) -> Result<(), Failure> {
+        self.finish_with(|directory| to_json(&WithDirectory::of(document, directory)))
+    }
+
+    /// The same for several documents, each with its folder in the run directory.
+    pub(super) fn finish_several(
+        self,
+        documents: &[(String, impl Serialize)],
+    ) -> Result<(), Failure> {
+        self.finish_with(|directory| {
+            let each = documents.iter().map(|(folder, document)| {
+                WithDirectory::of(document, directory.map(|path| path.join(folder)).as_deref())
+            });
+            to_json(&each.collect::<Vec<_>>())
+        })
+    }
+
+    /// `json` is the text of the JSON file with the path of the run directory.
+    fn finish_with(
+        self,
+        json: impl FnOnce(Option<&Path>) -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
         let json_only = self.json_only();
+        let folder = self.directory.map(RunDir::finish).transpose()?;
         let mut places = Vec::new();
+        let mut written = Ok(());
         if let Some(path) = &self.json {
-            let text = to_json(document)?;
+            let text = json(folder.as_deref())?;
             if json_only {
-                print_stdout(&text)?;
-            } else {
-                write_file(path, text)?;
+                return print_stdout(&text);
+            }
+            written = write_file(path, text);
+            if written.is_ok() {
                 places.push(format!("JSON      {}", path.display()));
             }
         }
-        if let Some(directory) = self.directory {
-            let folder = directory.finish()?;
+        if let Some(folder) = folder {
+            let before = places.len();
             for (what, name) in [
                 ("table", "table.txt"),
                 ("numbers", "summary.json"),
@@ -187,14 +219,32 @@ impl Output {
                     places.push(format!("{what:<8}  {}", path.display()));
                 }
             }
-            if places.is_empty() {
+            if places.len() == before {
                 places.push(format!("files     {}", folder.display()));
             }
         }
-        if !json_only && !places.is_empty() {
+        if !places.is_empty() {
             print_stdout(&format!("\n{}\n", places.join("\n")))?;
         }
-        Ok(())
+        written
+    }
+}
+
+/// A document in the JSON file: with the run directory that has it as `summary.json`.
+#[derive(Serialize)]
+struct WithDirectory<'a, D> {
+    #[serde(flatten)]
+    document: &'a D,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
+}
+
+impl<'a, D> WithDirectory<'a, D> {
+    fn of(document: &'a D, directory: Option<&Path>) -> WithDirectory<'a, D> {
+        // Absolute: the reader may be elsewhere.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let directory = directory.map(|path| absolute(path).to_string_lossy().into_owned());
+        WithDirectory { document, directory }
     }
 }
 

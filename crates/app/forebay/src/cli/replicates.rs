@@ -105,7 +105,7 @@ pub(super) fn replicate<T: Send>(
 }
 
 /// The estimates from replicates, if there are several.
-pub(super) fn replication<T>(
+fn replication<T>(
     first_seed: u64,
     replicates: &[T],
     quantities: impl Fn(&T) -> Vec<Quantity>,
@@ -113,6 +113,19 @@ pub(super) fn replication<T>(
     let seeds = (0..replicates.len() as u64).map(|i| first_seed.wrapping_add(i)).collect();
     let quantities: Vec<Vec<Quantity>> = replicates.iter().map(quantities).collect();
     (replicates.len() > 1).then(|| Replication::of(seeds, &quantities))
+}
+
+/// The document of several seeds: that of the first, with the means of all at `place`.
+pub(super) fn join<T>(
+    first_seed: u64,
+    mut replicates: Vec<T>,
+    quantities: impl Fn(&T) -> Vec<Quantity>,
+    place: impl FnOnce(&mut T) -> &mut Option<Replication>,
+) -> T {
+    let means = replication(first_seed, &replicates, quantities);
+    let mut first = replicates.swap_remove(0);
+    *place(&mut first) = means;
+    first
 }
 
 /// The notes of replicates as one: `steady`, or `saturated 2, steady 1` if they differ.

@@ -9,7 +9,6 @@ use super::{Cli, Command, SimCommand};
 use crate::csv_files::to_csv;
 use crate::figures::sweep as figures;
 use crate::plot::palette::PAPER;
-use crate::plot::png;
 use clap::Parser;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
@@ -18,6 +17,7 @@ use forebay_machine::results::SCHEMA;
 use forebay_machine::study::Progress;
 use forebay_machine_file::Setting;
 use forebay_units::human::number;
+use forebay_workload::ior;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -86,6 +86,18 @@ fn with_settings(words: &[String], settings: &Settings) -> Vec<String> {
     all
 }
 
+/// Remarks on options of IOR's command line that the sweeps replace.
+fn replaced(words: &[String], sweeps: &[Sweep]) -> Vec<String> {
+    let given: Vec<String> =
+        words.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
+    let remark = |Sweep { key, .. }: &Sweep| {
+        let letter = key.strip_prefix("ior.")?.chars().next()?;
+        let value = ior::value_given(&given, letter)?;
+        Some(format!("note: --sweep {key} replaces -{letter} {value} of IOR's options"))
+    };
+    sweeps.iter().filter_map(remark).collect()
+}
+
 /// The command of a combination.
 fn command(words: &[String], settings: &Settings) -> Result<SimCommand, Failure> {
     let what = || {
@@ -116,10 +128,14 @@ pub(super) struct Sample {
     pub(super) remarks: Vec<String>,
 }
 
-/// A command that a sweep can run.
-pub(super) trait Swept: Sync {
+/// A command with the options that all simulations of a machine share.
+pub(super) trait CommonOptions: Sync {
     fn sim(&self) -> &SimArgs;
     fn output(&self) -> &OutputArgs;
+}
+
+/// A command that a sweep can run.
+pub(super) trait Swept: CommonOptions {
     /// Checks the input, without simulating.
     fn check(&self) -> Result<(), Failure>;
     /// Simulates with the seed number `replicate`, on `threads` threads.
@@ -166,8 +182,8 @@ pub struct SweepRun {
     pub points: Vec<SweepPoint>,
 }
 
-/// Runs the sweeps of a command.
-pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
+/// Runs the sweeps of a command of this name.
+pub(super) fn run(args: &impl Swept, name: &str) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
     let sweeps = &args.sim().sweep;
     check_keys(sweeps, &args.sim().set)?;
@@ -178,7 +194,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
     for command in &commands {
         command.check()?;
     }
-    let mut output = args.output().prepare(stem)?;
+    let mut output = args.output().prepare(&format!("sweep-{name}-{}", args.sim().stem()))?;
     let seeds = args.sim().seeds;
     let tasks = commands.len() * seeds as usize;
     let threads = args.sim().thread_count();
@@ -194,6 +210,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
         sample
     })?;
     drop(progress);
+    let replaced = replaced(&words, sweeps);
     let points = combinations
         .into_iter()
         .zip(samples.chunks(seeds as usize))
@@ -201,7 +218,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
             settings: settings.into_iter().collect(),
             note: joined_notes(samples.iter().map(|s| s.note.as_str())),
             fidelity: joined_notes(samples.iter().map(|s| s.fidelity.as_str())),
-            remarks: distinct(samples.iter().flat_map(|s| &s.remarks)),
+            remarks: distinct(replaced.iter().chain(samples.iter().flat_map(|s| &s.remarks))),
             replication: Replication::of(
                 (0..seeds).map(|i| args.sim().seed.wrapping_add(i.into())).collect(),
                 &samples.iter().map(|s| s.quantities.clone()).collect::<Vec<_>>(),
@@ -222,10 +239,7 @@ pub(super) fn run(args: &impl Swept, stem: &str) -> Result<(), Failure> {
 }
 
 fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
-    let mut table = table(document).to_string();
-    for remark in remarks::lines(document) {
-        table.push_str(&format!("{remark}\n"));
-    }
+    let table = format!("{}{}", table(document), remarks::text(&remarks::of_sweep(document)));
     output.print_and_record(table.trim_end())?;
     output.write(
         "",
@@ -235,9 +249,7 @@ fn write(document: &SweepRun, output: &mut Output) -> Result<(), Failure> {
     output.write("", "table.txt", &table)?;
     output.write("", "summary.json", to_json(document)?)?;
     output.write("", "sweep.csv", csv_of(document)?)?;
-    let svg = figures::overview(document, &PAPER).document(PAPER.surface);
-    output.write("", "plot.png", png::render(&svg)?)?;
-    output.write("", "plot.svg", svg)
+    output.write_plot("", &figures::overview(document, &PAPER))
 }
 
 /// The texts without repetitions, in the order of the first ones.

@@ -1,19 +1,21 @@
 //! `forebay sim traffic`.
 
-use super::forecast::Forecaster;
 use super::ior::FidelityArg;
 use super::observe::delays_text;
 use super::options::{SimArgs, announce_choice, check_nodes, size, study_failure};
 use super::output::{Files, OutputArgs};
 use super::remarks;
-use super::replicates::{replicate, replication, with_interval};
-use super::sweep::{self, Sample, Swept};
-use crate::figures;
+use super::replicates::{join, with_interval};
+use super::simulation::Simulation;
+use super::sweep::{CommonOptions, Sample};
 use crate::plot::palette::PAPER;
-use crate::{csv_files, report};
+use crate::progress::Display;
+use crate::report::Inputs;
+use crate::{csv_files, figures, report};
 use clap::Args;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
+use forebay_machine::observe::{Delays, Observed};
 use forebay_machine::results::TrafficRun;
 use forebay_machine::study::{self, Fidelity, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
@@ -151,39 +153,7 @@ impl TrafficOptions {
     }
 }
 
-impl TrafficArgs {
-    /// Simulates at the load, or searches the saturation load.
-    fn simulate(
-        &self,
-        machine: &Machine,
-        options: &SimOptions,
-        progress: Progress<'_>,
-    ) -> Result<TrafficRun, StudyError> {
-        let spec = self.traffic.spec_at_most().map_err(|e| StudyError::Limit(e.to_string()))?;
-        match self.traffic.load {
-            Load::Share(_) => study::simulate_traffic(machine, &spec, options, progress),
-            Load::Saturation => study::find_saturation(machine, &spec, options, progress),
-        }
-    }
-
-    fn options(&self) -> SimOptions {
-        let fidelity = self.fidelity.fidelity();
-        SimOptions { traffic_nodes: self.nodes, fidelity, ..self.sim.options(None) }
-    }
-
-    fn checked_machine(&self) -> Result<Machine, Failure> {
-        let spec = self.traffic.spec_at_most()?;
-        let machine = self.sim.machine()?;
-        if let Some(nodes) = self.nodes {
-            check_nodes(&machine, "--nodes", nodes)?;
-        }
-        study::check_traffic_fits(&machine, &spec, &self.options())
-            .map_err(|e| study_failure(&e))?;
-        Ok(machine)
-    }
-}
-
-impl Swept for TrafficArgs {
+impl CommonOptions for TrafficArgs {
     fn sim(&self) -> &SimArgs {
         &self.sim
     }
@@ -191,89 +161,122 @@ impl Swept for TrafficArgs {
     fn output(&self) -> &OutputArgs {
         &self.output
     }
+}
 
-    fn check(&self) -> Result<(), Failure> {
-        self.checked_machine().map(drop)
+/// The checked input.
+pub(super) struct Input {
+    machine: Machine,
+    /// That of the full rate for a search.
+    spec: TrafficSpec,
+}
+
+impl Simulation for TrafficArgs {
+    const NAME: &'static str = "traffic";
+    type Input = Input;
+    type Run = TrafficRun;
+
+    fn input(&self) -> Result<Option<Input>, Failure> {
+        let spec = self.traffic.spec_at_most()?;
+        let machine = self.sim.machine()?;
+        if let Some(nodes) = self.nodes {
+            check_nodes(&machine, "--nodes", nodes)?;
+        }
+        let input = Input { machine, spec };
+        study::check_traffic_fits(&input.machine, &input.spec, &self.options(&input))
+            .map_err(|e| study_failure(&e))?;
+        Ok(Some(input))
     }
 
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure> {
-        let machine = self.sim.machine()?;
-        let options = self.sim.options_of(None, replicate, threads);
+    fn machine(input: &Input) -> &Machine {
+        &input.machine
+    }
+
+    fn options(&self, _: &Input) -> SimOptions {
         let fidelity = self.fidelity.fidelity();
-        let options = SimOptions { traffic_nodes: self.nodes, fidelity, ..options };
-        let run = self.simulate(&machine, &options, progress).map_err(|e| study_failure(&e))?;
+        SimOptions { traffic_nodes: self.nodes, fidelity, ..self.sim.options(None) }
+    }
+
+    fn label(&self) -> String {
+        self.traffic.pattern.name().to_string()
+    }
+
+    fn announce(
+        &self,
+        input: &Input,
+        options: &SimOptions,
+        display: Display,
+    ) -> Result<(), Failure> {
+        let Input { machine, spec } = input;
+        let fidelity = study::fidelity_of_traffic(machine, spec, options);
+        let fidelity = fidelity.map_err(|e| study_failure(&e))?;
+        announce_choice(self.fidelity, fidelity, display);
+        if let (Load::Share(_), Fidelity::Packet) = (self.traffic.load, fidelity) {
+            let forecast = study::forecast_traffic(machine, spec, options);
+            let forecast = forecast.map_err(|e| study_failure(&e))?;
+            self.announce_forecast((input, options), display, forecast);
+        }
+        Ok(())
+    }
+
+    /// Simulates at the load, or searches the saturation load.
+    fn simulate(
+        &self,
+        Input { machine, spec }: &Input,
+        options: &SimOptions,
+        progress: Progress<'_>,
+    ) -> Result<TrafficRun, StudyError> {
+        match self.traffic.load {
+            Load::Share(_) => study::simulate_traffic(machine, spec, options, progress),
+            Load::Saturation => study::find_saturation(machine, spec, options, progress),
+        }
+    }
+
+    fn join(&self, runs: Vec<TrafficRun>) -> TrafficRun {
+        let saturated = runs.iter().filter(|run| run.is_saturated()).count();
+        let seeds = runs.len();
+        let mut run = join(self.sim.seed, runs, TrafficRun::quantities, |run| &mut run.replication);
+        if saturated > 0 && saturated < seeds {
+            run.warnings.push(format!(
+                "saturated with {saturated} of {seeds} seeds: their mean has no latency"
+            ));
+        }
+        run
+    }
+
+    fn sample_of(run: TrafficRun) -> Sample {
         let mut quantities = run.quantities();
         if let Some(search) = &run.saturation {
             quantities.insert(0, ("saturation_load", "", Some(search.accepted)));
         }
-        let remarks = remarks::of_traffic(&run);
-        Ok(Sample { quantities, note: run.state, fidelity: run.fidelity, remarks })
+        let remarks = remarks::remarks(&run.warnings, &[], &run.left_out);
+        Sample { quantities, remarks, note: run.state, fidelity: run.fidelity }
     }
-}
 
-pub(super) fn run(args: TrafficArgs) -> Result<(), Failure> {
-    if !args.sim.sweep.is_empty() {
-        return sweep::run(&args, &format!("sweep-traffic-{}", args.sim.stem()));
+    fn files<'a>(&self, run: &'a TrafficRun, inputs: &'a Inputs) -> Files<'a> {
+        Files {
+            inputs,
+            table: table(run),
+            parts: csv_files::parts_of_traffic(run),
+            plot: figures::traffic::overview(run, &PAPER),
+            report: report::traffic(run, inputs),
+            links: self.sim.links,
+        }
     }
-    let machine = args.checked_machine()?;
-    args.sim.observe.check(1, args.sim.seeds, &args.output)?;
-    let mut output = args.output.prepare(&format!("traffic-{}", machine.name))?;
-    let options = args.options();
-    let label = args.traffic.pattern.name();
-    let spec = args.traffic.spec_at_most()?;
-    let fidelity =
-        study::fidelity_of_traffic(&machine, &spec, &options).map_err(|e| study_failure(&e))?;
-    announce_choice(args.fidelity, fidelity, output.display);
-    if let (Load::Share(_), Fidelity::Packet) = (args.traffic.load, fidelity) {
-        let forecast =
-            study::forecast_traffic(&machine, &spec, &options).map_err(|e| study_failure(&e))?;
-        let seeds = args.sim.seeds;
-        Forecaster::default().announce(output.display, label, forecast, seeds, |progress| {
-            // A trial ends as interrupted, and the run itself reports errors.
-            let _ = args.simulate(&machine, &options, progress);
-        });
+
+    fn observed(run: &TrafficRun) -> Option<(Option<&Delays>, &Observed)> {
+        Some((run.delays.as_ref(), &run.observed))
     }
-    let mut runs =
-        replicate(&options, args.sim.seeds, label, output.display, |options, progress| {
-            args.simulate(&machine, options, progress)
-        })?;
-    let replication = replication(args.sim.seed, &runs, TrafficRun::quantities);
-    let saturated = runs.iter().filter(|run| run.is_saturated()).count();
-    let mut run = runs.swap_remove(0);
-    if saturated > 0 && saturated < args.sim.seeds as usize {
-        run.warnings.push(format!(
-            "saturated with {saturated} of {} seeds: their mean has no latency",
-            args.sim.seeds
-        ));
+
+    fn settings(&self, _: &Input, run: &TrafficRun) -> Vec<(&'static str, String)> {
+        let mut settings = self.traffic.settings();
+        settings.push(("nodes", run.nodes.to_string()));
+        settings.push(("messages a node", self.traffic.messages().to_string()));
+        settings
     }
-    run.replication = replication;
-    let settings = [
-        ("nodes", run.nodes.to_string()),
-        ("messages a node", args.traffic.messages().to_string()),
-    ];
-    let inputs = args.sim.inputs(&machine, args.traffic.settings().into_iter().chain(settings));
-    let table = table(&run);
-    output.print_and_record(table.trim_end())?;
-    let files = Files {
-        inputs: &inputs,
-        table: &table,
-        parts: csv_files::parts_of_traffic(&run),
-        plot: figures::traffic::overview(&run, &PAPER),
-        report: report::traffic(&run, &inputs),
-        links: args.sim.links,
-    };
-    output.write_result_files("", &run, &files)?;
-    args.sim.observe.write(&output, ("", ""), run.delays.as_ref(), &run.observed)?;
-    output.finish(&run)
 }
 
 /// The results as text.
-pub(super) fn table(run: &TrafficRun) -> String {
+fn table(run: &TrafficRun) -> String {
     let mut out = String::new();
     for (name, value) in facts(run) {
         out.push_str(&format!("{name:<14}{value}\n"));
@@ -293,9 +296,8 @@ pub(super) fn table(run: &TrafficRun) -> String {
             search.steps.len()
         ));
     }
-    for warning in &run.warnings {
-        out.push_str(&format!("{:<14}{warning}\n", "warning"));
-    }
+    // What flows leave out is among the facts.
+    out.push_str(&remarks::text(&remarks::remarks(&run.warnings, &[], &[])));
     out.push('\n');
     out.push_str(&link_table(run).to_string());
     out.push_str(&run.delays.as_ref().map(delays_text).unwrap_or_default());

@@ -85,6 +85,17 @@ impl WorkDir {
             .unwrap_or_else(|e| panic!("{name}: {e}; there are {:?}", self.list_files()))
     }
 
+    /// The document of a `--json` file without its `directory`, which is that of the run directory `name`.
+    pub fn document_of(&self, json: &str, name: &str) -> serde_json::Value {
+        let mut document: serde_json::Value = serde_json::from_str(&self.read(json)).unwrap();
+        let directory = document.as_object_mut().unwrap().remove("directory").unwrap();
+        let path = PathBuf::from(directory.as_str().unwrap());
+        assert!(path.is_absolute(), "{path:?}");
+        let canonical = |path: &Path| path.canonicalize().unwrap();
+        assert_eq!(canonical(&path), canonical(&self.path().join(name)));
+        document
+    }
+
     /// All files below the directory, with hidden ones.
     pub fn list_files(&self) -> Vec<String> {
         fn walk(root: &Path, dir: &Path, found: &mut Vec<String>) {

@@ -10,7 +10,6 @@ use crate::phase_result::{middle_gbps, node_rates};
 use crate::results::{ClassUse, Limit, Phase, ResourceUse, Series, Spread};
 use crate::study::of_calls;
 use crate::warnings;
-use forebay_flow::LinkId;
 
 fn seconds(ps: u64) -> f64 {
     ps as f64 / PS_PER_SECOND as f64
@@ -150,14 +149,9 @@ fn class_use(
     };
     let node_rate = job.node_link.0 as f64;
     let mut node = use_of("node", node_links, 2.0 * bytes, node_rate);
-    let servers = job.storage.servers().iter().map(|server| &server.node);
-    let nodes = job.nodes.iter().chain(servers);
-    let of_servers = links.server_links(fabric);
-    let most = links.clients.iter().chain(&of_servers).zip(nodes);
-    let of_link = |(link, node): (&LinkId, &u32)| {
-        fabric.links.transport.carried(*link) / f64::from(job.topology.count_interfaces_of(*node))
-    };
-    let busiest = most.map(of_link).fold(0.0, f64::max);
+    let of_link =
+        |(node, carried): (u32, f64)| carried / f64::from(job.topology.count_interfaces_of(node));
+    let busiest = links.bytes_of_nodes(fabric).into_iter().map(of_link).fold(0.0, f64::max);
     node.max_utilisation = busiest / simulated * bytes / span / node_rate;
     let rate = job.network.global.rate.0 as f64;
     let mut global =
@@ -211,7 +205,9 @@ fn limit(
     ]
     .into_iter()
     .filter(|resource| *resource != Resource::Router || job.storage.is_parallel())
-    .map(|resource| resource_use((fabric, links), resource, share_of(resource.name()), simulated))
+    .map(|resource| {
+        resource_use(job, (fabric, links), resource, share_of(resource.name()), simulated)
+    })
     .collect();
     for found in evidence.iter_mut().filter(|found| found.resource == Resource::Ssd.name()) {
         found.resource = job.devices().resource.into();
@@ -246,6 +242,7 @@ fn limit(
 
 /// Use of the links of one kind of resource, over the simulated time.
 fn resource_use(
+    job: &IoJob,
     (fabric, links): (&Fabric, &PhaseLinks<'_>),
     resource: Resource,
     time_share: f64,
@@ -268,19 +265,26 @@ fn resource_use(
             }
         }
     };
-    let of_servers = links.server_links(fabric);
-    for part in links.server_parts.iter().filter(|part| part.resource == resource) {
-        for &link in &of_servers {
-            let unit = &fabric.links.units[link.index()].name;
-            let node = unit.split_once(" of ").map_or("", |(_, node)| node);
-            let name = || format!("{} of {node}", part.name);
-            count_use(fabric.links.transport.carried(link), part.rate, &name);
+    if resource == Resource::NodeLink && job.storage.is_parallel() {
+        // They limit nothing there, and are no links of the flows: a target's node has several.
+        for (node, bytes) in links.bytes_of_nodes(fabric) {
+            count_use(bytes, job.links_rate(node), &|| format!("link of node {node}"));
         }
-    }
-    for link in links.links_of(resource, fabric) {
-        let capacity = fabric.links.transport.solver().capacity(link);
-        let name = || fabric.links.units[link.index()].name.clone();
-        count_use(fabric.links.transport.carried(link), capacity, &name);
+    } else {
+        let of_servers = links.server_links(fabric);
+        for part in links.server_parts.iter().filter(|part| part.resource == resource) {
+            for &link in &of_servers {
+                let unit = &fabric.links.units[link.index()].name;
+                let node = unit.split_once(" of ").map_or("", |(_, node)| node);
+                let name = || format!("{} of {node}", part.name);
+                count_use(fabric.links.transport.carried(link), part.rate, &name);
+            }
+        }
+        for link in links.links_of(resource, fabric) {
+            let capacity = fabric.links.transport.solver().capacity(link);
+            let name = || fabric.links.units[link.index()].name.clone();
+            count_use(fabric.links.transport.carried(link), capacity, &name);
+        }
     }
     found.mean_utilisation = if count > 0 { sum / f64::from(count) } else { 0.0 };
     found

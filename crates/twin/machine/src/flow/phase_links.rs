@@ -12,6 +12,7 @@ use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
 use crate::storage::{DataPath, PathKind};
 use forebay_flow::LinkId;
 use forebay_workload::ior::Access;
+use std::collections::BTreeMap;
 
 /// The largest request of the transfers of a phase.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +117,19 @@ impl<'a> PhaseLinks<'a> {
     /// with one use of them.
     pub fn server_links(&self, fabric: &Fabric) -> Vec<LinkId> {
         self.servers.iter().map(|server| fabric.servers.first_link(*server)).collect()
+    }
+
+    /// Bytes of the runs that have crossed the links of each node of the job and of its servers, by node: of a
+    /// simulation with one use of the servers.
+    pub fn bytes_of_nodes(&self, fabric: &Fabric) -> BTreeMap<u32, f64> {
+        let of_servers = self.server_links(fabric);
+        let servers = self.job.storage.servers().iter().map(|server| server.node);
+        let nodes = self.job.nodes.iter().copied().chain(servers);
+        let mut bytes = BTreeMap::new();
+        for (link, node) in self.clients.iter().chain(&of_servers).zip(nodes) {
+            *bytes.entry(node).or_default() += fabric.links.transport.carried(*link);
+        }
+        bytes
     }
 
     /// Shortest paths over which the traffic with each of the servers of a run is spread. The many targets of

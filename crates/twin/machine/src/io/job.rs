@@ -121,6 +121,8 @@ pub(crate) struct IoJob {
     pub network: Arc<Network>,
     /// Report the use of each link.
     pub each_link: bool,
+    /// The test stands for I/O that cannot be changed.
+    pub is_given: bool,
     /// Bytes that all processes have moved so far, for progress reports only.
     pub bytes_done: AtomicU64,
 }

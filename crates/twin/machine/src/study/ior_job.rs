@@ -106,6 +106,7 @@ pub(super) fn ior_job_on(
         phases: PhaseCollector::new(topology.groups, phases_of(ior)),
         network: idle.network.clone(),
         each_link: idle.each_link,
+        is_given: options.is_given,
         bytes_done: 0.into(),
     };
     check_request_numbers(&job)?;
@@ -296,7 +297,10 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
         return too_many(
             "transfers of a process in one phase",
             RequestTag::MAX_CALLS,
-            "use larger transfers (-t), a smaller block (-b) or fewer segments (-s)",
+            match job.is_given {
+                true => "use more processes, or write less",
+                false => "use larger transfers (-t), a smaller block (-b) or fewer segments (-s)",
+            },
         );
     }
     // A transfer may begin and end within a piece.
@@ -344,9 +348,12 @@ fn check_capacity(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
             false => format!("{} burst-buffer nodes", job.storage.data_servers().len()),
         };
         let holds = if job.storage.is_parallel() { "holds" } else { "hold" };
+        let remedy = match job.is_given {
+            true => "",
+            false => ": use a smaller block (-b), fewer segments (-s) or fewer processes",
+        };
         return Err(StudyError::Capacity(format!(
-            "the test's files have {}, and {servers} of {} {holds} {capacity}: \
-             use a smaller block (-b), fewer segments (-s) or fewer processes",
+            "the test's files have {}, and {servers} of {} {holds} {capacity}{remedy}",
             Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
             machine.name
         )));

@@ -93,6 +93,8 @@ pub struct SimOptions {
     pub log: Option<LogFlush>,
     /// Level of detail; those that a study cannot have are errors.
     pub fidelity: Fidelity,
+    /// The test stands for I/O that cannot be changed: warnings and errors have no remedies in IOR's options.
+    pub is_given: bool,
 }
 
 impl Default for SimOptions {
@@ -113,6 +115,7 @@ impl Default for SimOptions {
             file_system: FileSystem::default(),
             log: None,
             fidelity: Fidelity::default(),
+            is_given: false,
         }
     }
 }

@@ -74,11 +74,13 @@ impl Default for IorBuilder {
 }
 
 /// One occurrence of an option.
-struct Given<'a> {
-    option: &'a str,
-    value: Option<&'a str>,
-    location: &'a OptionLocation,
-    spec: &'a OptionSpec,
+pub(super) struct Given<'a> {
+    /// As it was written.
+    pub option: &'a str,
+    /// The text after it; for flags none, or a number.
+    pub value: Option<&'a str>,
+    pub location: &'a OptionLocation,
+    pub spec: &'a OptionSpec,
 }
 
 impl Given<'_> {
@@ -133,18 +135,12 @@ impl Given<'_> {
 }
 
 impl IorBuilder {
-    /// Applies one option. `value` is the text after it; for flags there is none, or a number.
-    pub(super) fn apply(
-        &mut self,
-        spec: &OptionSpec,
-        option: &str,
-        value: Option<&str>,
-        location: &OptionLocation,
-    ) -> Result<(), IorError> {
-        let given = Given { option, value, location, spec };
+    /// Applies one option.
+    pub(super) fn apply(&mut self, given: &Given<'_>) -> Result<(), IorError> {
+        let &Given { option, value, location, spec } = given;
         let ior = &mut self.ior;
         match spec.key {
-            OptionKey::Api => ior.api = api(&given)?,
+            OptionKey::Api => ior.api = api(given)?,
             OptionKey::Barriers => ior.barriers = given.flag()?,
             OptionKey::Block => ior.block = Bytes(given.size()?),
             OptionKey::Collective => ior.collective = given.flag()?,
@@ -165,15 +161,15 @@ impl IorBuilder {
                 ior.node_offset = given.integer(0)?;
                 self.node_offset_given = true;
             }
-            OptionKey::OffsetSeed => ior.offset_seed = Some(seed(&given)?),
+            OptionKey::OffsetSeed => ior.offset_seed = Some(seed(given)?),
             OptionKey::RandomOffset => self.random_offset = given.count(self.random_offset)?,
             OptionKey::Read => ior.read = given.flag()?,
-            OptionKey::ReferenceNumber => ior.reference_number = seed(&given)?,
+            OptionKey::ReferenceNumber => ior.reference_number = seed(given)?,
             OptionKey::ReorderConstant => {
                 self.reorder_constant = given.count(self.reorder_constant)?
             }
             OptionKey::ReorderRandom => self.reorder_random = given.count(self.reorder_random)?,
-            OptionKey::ReorderSeed => ior.reorder_seed = Some(seed(&given)?),
+            OptionKey::ReorderSeed => ior.reorder_seed = Some(seed(given)?),
             OptionKey::Repetitions => ior.repetitions = given.integer(1)?,
             OptionKey::Segments => ior.segments = given.size()?,
             OptionKey::SummaryFormat => {
@@ -220,7 +216,7 @@ impl IorBuilder {
     /// Applies one directive of a script or of `-O`.
     pub(super) fn apply_directive(&mut self, directive: Directive<'_>) -> Result<(), IorError> {
         let Directive { spec, name, value, location } = directive;
-        self.apply(spec, name, Some(value), &location)
+        self.apply(&Given { option: name, value: Some(value), location: &location, spec })
     }
 
     /// Adds a note, once for each option.

@@ -18,6 +18,7 @@ mod spec;
 mod steps;
 
 pub use access_pattern::{Access, AccessPattern, FileId, Processes, Transfer};
+pub use command_line::value_given;
 pub use error::{AccessPatternError, IorError};
 pub use options::help;
 pub use spec::{Api, Ior, Note, Reorder, Stonewall};

@@ -4,7 +4,7 @@ mod show;
 mod sim;
 mod summary;
 
-pub(super) use sim::{DarshanArgs, run as simulate};
+pub(super) use sim::DarshanArgs;
 
 use clap::{Args, Subcommand};
 use forebay_console::Failure;

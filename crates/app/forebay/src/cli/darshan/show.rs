@@ -3,6 +3,7 @@
 use super::summary::{FileGroup, LogSummary, PhaseSummary, SizeRange, summarize};
 use super::{ShowArgs, log_name, open};
 use crate::cli::output::to_json;
+use crate::cli::remarks;
 use crate::console::print_stdout;
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
@@ -60,10 +61,7 @@ fn text(log: &LogSummary) -> String {
     if !log.phases.is_empty() {
         out.push_str(&format!("\n{}", phases(&log.phases)));
     }
-    for warning in &log.warnings {
-        out.push_str(&format!("warning: {warning}\n"));
-    }
-    out
+    out + &remarks::text(&remarks::remarks(&log.warnings, &[], &[]))
 }
 
 fn interfaces(log: &LogSummary) -> Table {

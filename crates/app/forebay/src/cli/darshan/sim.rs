@@ -2,13 +2,15 @@
 
 use super::{distribution, log_name, read_io};
 use crate::cli::file_system::FileSystemArgs;
-use crate::cli::ior::{FidelityArg, notes};
+use crate::cli::ior::FidelityArg;
 use crate::cli::options::{SimArgs, check_burst_buffers, check_nodes, study_failure};
 use crate::cli::output::{Files, OutputArgs, VERSION};
-use crate::cli::remarks::not_simulated;
-use crate::cli::replicates::{replicate, replication, with_interval};
-use crate::cli::sweep::{self, Sample, Swept};
+use crate::cli::remarks;
+use crate::cli::replicates::{join, with_interval};
+use crate::cli::simulation::Simulation;
+use crate::cli::sweep::{CommonOptions, Sample};
 use crate::plot::palette::PAPER;
+use crate::report::Inputs;
 use crate::validate::kinds;
 use crate::{figures, report};
 use clap::{Arg, Args};
@@ -16,7 +18,7 @@ use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
 use forebay_machine::observe::ObserveOptions;
 use forebay_machine::results::{DarshanPhase, DarshanRun, PublishedKind};
-use forebay_machine::study::{self, FileSystem, Progress, SimOptions};
+use forebay_machine::study::{self, FileSystem, Progress, SimOptions, StudyError};
 use forebay_machine_file::machine::Machine;
 use forebay_units::human::{bytes, counted, grouped, number, seconds};
 use forebay_workload::darshan::JobIo;
@@ -64,17 +66,32 @@ fn of_one_test(option: Arg) -> Arg {
     }
 }
 
+impl CommonOptions for DarshanArgs {
+    fn sim(&self) -> &SimArgs {
+        &self.sim
+    }
+
+    fn output(&self) -> &OutputArgs {
+        &self.output
+    }
+}
+
 /// The checked input.
-struct Input {
+pub(in crate::cli) struct Input {
     machine: Machine,
     io: JobIo,
     program: String,
     distribution: (u32, u32),
-    options: SimOptions,
+    burst_buffers: Option<u32>,
+    file_system: FileSystem,
 }
 
-impl DarshanArgs {
-    fn input(&self, replicate: u32, threads: usize) -> Result<Input, Failure> {
+impl Simulation for DarshanArgs {
+    const NAME: &'static str = "darshan";
+    type Input = Input;
+    type Run = DarshanRun;
+
+    fn input(&self) -> Result<Option<Input>, Failure> {
         if self.sim.links || self.sim.observe.options() != ObserveOptions::default() {
             return Err(Failure::Input(
                 "--links, --delays, --series and --trace are of one test: use them with `forebay sim ior` and \
@@ -91,27 +108,82 @@ impl DarshanArgs {
             FileSystem::Parallel { .. } => None,
             FileSystem::BurstBuffer => Some(check_burst_buffers(&machine, self.burst_buffers)?),
         };
-        let options = SimOptions {
-            fidelity: self.fidelity.fidelity(),
-            file_system,
-            ..self.sim.options_of(burst_buffers, replicate, threads)
-        };
-        study::check_log_fits(&machine, &io, distribution, &options)
+        let input = Input { machine, io, program, distribution, burst_buffers, file_system };
+        study::check_log_fits(&input.machine, &input.io, distribution, &self.options(&input))
             .map_err(|error| study_failure(&error))?;
-        Ok(Input { machine, io, program, distribution, options })
+        Ok(Some(input))
     }
 
-    /// Completes a document.
-    fn complete(&self, run: DarshanRun, input: &Input) -> Result<DarshanRun, Failure> {
+    fn machine(input: &Input) -> &Machine {
+        &input.machine
+    }
+
+    fn options(&self, input: &Input) -> SimOptions {
+        SimOptions {
+            fidelity: self.fidelity.fidelity(),
+            file_system: input.file_system,
+            ..self.sim.options(input.burst_buffers)
+        }
+    }
+
+    fn label(&self) -> String {
+        log_name(&self.log)
+    }
+
+    fn simulate(
+        &self,
+        input: &Input,
+        options: &SimOptions,
+        progress: Progress<'_>,
+    ) -> Result<DarshanRun, StudyError> {
+        study::simulate_log(&input.machine, &input.io, input.distribution, options, progress)
+    }
+
+    fn complete(&self, input: &Input, run: DarshanRun) -> Result<DarshanRun, Failure> {
         Ok(DarshanRun {
             version: VERSION.into(),
             log: log_name(&self.log),
             program: input.program.clone(),
             file_system: self.file_system.text(&input.machine),
             routing: self.sim.routing_of(&input.machine).name().into(),
-            published: published(&run, &input.options.file_system)?,
+            published: published(&run, &input.file_system)?,
             ..run
         })
+    }
+
+    fn join(&self, runs: Vec<DarshanRun>) -> DarshanRun {
+        join(self.sim.seed, runs, DarshanRun::quantities, |run| &mut run.replication)
+    }
+
+    fn sample_of(run: DarshanRun) -> Sample {
+        Sample {
+            quantities: run.quantities(),
+            remarks: remarks_on(&run),
+            fidelity: fidelity(&run).into(),
+            note: run.limit,
+        }
+    }
+
+    fn files<'a>(&self, run: &'a DarshanRun, inputs: &'a Inputs) -> Files<'a> {
+        Files {
+            inputs,
+            table: text(run),
+            parts: Vec::new(),
+            plot: figures::darshan::phases(run, &PAPER),
+            report: report::darshan(run, inputs),
+            links: false,
+        }
+    }
+
+    fn settings(&self, _: &Input, run: &DarshanRun) -> Vec<(&'static str, String)> {
+        vec![
+            ("log", run.log.clone()),
+            ("nodes", run.nodes.to_string()),
+            ("processes per node", run.ppn.to_string()),
+            ("file system", run.file_system.clone()),
+            ("burst-buffer nodes", run.burst_buffers.to_string()),
+            ("fidelity", self.fidelity.fidelity().name().to_string()),
+        ]
     }
 }
 
@@ -131,85 +203,6 @@ fn published(run: &DarshanRun, file_system: &FileSystem) -> Result<Vec<Published
     Ok(found)
 }
 
-impl Swept for DarshanArgs {
-    fn sim(&self) -> &SimArgs {
-        &self.sim
-    }
-
-    fn output(&self) -> &OutputArgs {
-        &self.output
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        self.input(0, 1).map(drop)
-    }
-
-    fn sample(
-        &self,
-        replicate: u32,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Sample, Failure> {
-        let input = self.input(replicate, threads)?;
-        let run = simulate(&input, &input.options, progress)?;
-        let run = self.complete(run, &input)?;
-        Ok(Sample {
-            quantities: run.quantities(),
-            remarks: remarks(&run),
-            fidelity: fidelity(&run).into(),
-            note: run.limit,
-        })
-    }
-}
-
-fn simulate(
-    input: &Input,
-    options: &SimOptions,
-    progress: Progress<'_>,
-) -> Result<DarshanRun, Failure> {
-    study::simulate_log(&input.machine, &input.io, input.distribution, options, progress)
-        .map_err(|error| study_failure(&error))
-}
-
-pub(in crate::cli) fn run(args: &DarshanArgs) -> Result<(), Failure> {
-    if !args.sim.sweep.is_empty() {
-        return sweep::run(args, &format!("sweep-darshan-{}", args.sim.stem()));
-    }
-    let input = args.input(0, args.sim.thread_count())?;
-    let mut output = args.output.prepare(&format!("darshan-{}", input.machine.name))?;
-    let label = log_name(&args.log);
-    let mut runs =
-        replicate(&input.options, args.sim.seeds, &label, output.display, |options, progress| {
-            study::simulate_log(&input.machine, &input.io, input.distribution, options, progress)
-        })?;
-    let replication = replication(args.sim.seed, &runs, DarshanRun::quantities);
-    let run = args.complete(runs.swap_remove(0), &input)?;
-    let run = DarshanRun { replication, ..run };
-    let inputs = args.sim.inputs(
-        &input.machine,
-        [
-            ("log", run.log.clone()),
-            ("nodes", run.nodes.to_string()),
-            ("processes per node", run.ppn.to_string()),
-            ("file system", run.file_system.clone()),
-            ("burst-buffer nodes", run.burst_buffers.to_string()),
-            ("fidelity", input.options.fidelity.name().to_string()),
-        ],
-    );
-    let table = text(&run);
-    output.print_and_record(table.trim_end())?;
-    let files = Files {
-        inputs: &inputs,
-        table: &table,
-        parts: Vec::new(),
-        plot: figures::darshan::phases(&run, &PAPER),
-        report: report::darshan(&run, &inputs),
-        links: false,
-    };
-    output.write_result_files("", &run, &files)?;
-    output.finish(&run)
-}
-
 /// `packet`, `flow`, or both.
 fn fidelity(run: &DarshanRun) -> &'static str {
     let parts = || run.phases.iter().flat_map(|phase| &phase.parts);
@@ -223,10 +216,8 @@ fn fidelity(run: &DarshanRun) -> &'static str {
     }
 }
 
-/// Warnings, published rates, what was not simulated.
-fn remarks(run: &DarshanRun) -> Vec<String> {
-    let warnings = run.warnings.iter().map(|warning| format!("warning: {warning}"));
-    warnings.chain(notes(&run.published)).chain(not_simulated(&run.left_out)).collect()
+fn remarks_on(run: &DarshanRun) -> Vec<String> {
+    remarks::remarks(&run.warnings, &run.published, &run.left_out)
 }
 
 /// Phases that are printed; the document has all.
@@ -317,8 +308,6 @@ fn text(run: &DarshanRun) -> String {
         run.predicted_run_seconds.map_or("-".into(), seconds),
     ]);
     text.push_str(&format!("{table}fidelity: {}\n", fidelity(run)));
-    for remark in remarks(run) {
-        text.push_str(&format!("{remark}\n"));
-    }
+    text.push_str(&remarks::text(&remarks_on(run)));
     text
 }

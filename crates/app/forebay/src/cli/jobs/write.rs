@@ -2,10 +2,10 @@
 
 use super::document::{JobsRun, Point, PolicyResult};
 use crate::cli::output::{Output, to_json};
+use crate::cli::remarks;
 use crate::csv_files::to_csv;
 use crate::figures::jobs as figures;
 use crate::plot::palette::PAPER;
-use crate::plot::png;
 use crate::report::{self, Inputs};
 use forebay_console::Failure;
 use forebay_console::table::{Column, Table};
@@ -25,9 +25,7 @@ pub(super) fn write(run: &JobsRun, inputs: &Inputs, mut output: Output) -> Resul
         output.write("", "table.txt", &table)?;
         output.write("", "jobs.csv", jobs_csv(run)?)?;
         output.write("", "series.csv", series_csv(run)?)?;
-        let svg = figures::overview(run, &PAPER).document(PAPER.surface);
-        output.write("", "plot.png", png::render(&svg)?)?;
-        output.write("", "plot.svg", svg)?;
+        output.write_plot("", &figures::overview(run, &PAPER))?;
         output.write("", "report.html", report::jobs(run, inputs))?;
     }
     output.finish(run)
@@ -131,10 +129,7 @@ fn table(run: &JobsRun) -> String {
         }
     }
     text.push_str(&format!("\n{table}"));
-    for warning in &run.warnings {
-        text.push_str(&format!("warning: {warning}\n"));
-    }
-    text
+    text + &remarks::text(&remarks::remarks(&run.warnings, &[], &[]))
 }
 
 /// Each job under each policy.

@@ -1,9 +1,13 @@
 //! `forebay plan`.
 
+mod running_pool;
+mod script;
+mod text;
+
 use super::darshan::{distribution, read_io};
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
-use super::options::{check_nodes, cores, counted_processes, placement, seed, setting};
+use super::options::{check_nodes, cores, placement, seed, setting};
 use super::output::{check_output_file, to_json};
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
@@ -11,24 +15,20 @@ use crate::run_directory::write_file;
 use crate::validate::kinds;
 use clap::Args;
 use forebay_console::Failure;
-use forebay_console::table::{Column, Table};
-use forebay_daemon::config::{PoolConfig, selected_file};
-use forebay_job::{PoolSelection, RunError, pool_status, read_script};
-use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
+use forebay_daemon::config::selected_file;
+use forebay_job_script::Direction;
 use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
-    BatchOptions, Configuration, Job, LoggedWork, MeasuredRates, OptionKind, Plan, PlanError,
-    PoolDescription, StageTime, System, UnreadableOption, Work, checkpoint_arguments,
-    parse_duration, plan,
+    Job, LoggedWork, OptionKind, Plan, PlanError, System, UnreadableOption, Work,
+    checkpoint_arguments, parse_duration, plan,
 };
-use forebay_policy::pool::{NodeState, StorageNode};
 use forebay_units::Bytes;
-use forebay_units::human::{bytes, counted, percent, seconds};
 use forebay_workload::darshan::JobIo;
 use forebay_workload::ior::Ior;
 use forebay_workload::placement::Placement;
-use std::collections::BTreeSet;
+use running_pool::{describe_pool, read_rates};
+use script::Script;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -105,74 +105,6 @@ pub(super) struct PlanArgs {
     /// IOR's options, after `--`
     #[arg(last = true, value_name = "IOR OPTIONS", allow_hyphen_values = true)]
     ior: Vec<String>,
-}
-
-/// The job script: its batch options and its directives.
-#[derive(Default)]
-struct Script {
-    batch: BatchOptions,
-    unreadable: Vec<UnreadableOption>,
-    directives: JobScript,
-}
-
-impl Script {
-    fn read(path: &Path) -> Result<Script, Failure> {
-        let directives = read_script(path, "plan").map_err(|error| match error {
-            error if error.is_bad_input() => Failure::Input(error.to_string()),
-            error @ RunError::Unreadable(..) => Failure::Input(error.to_string()),
-            error => Failure::Failed(error.to_string()),
-        })?;
-        let text = std::fs::read(path)
-            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
-        let (batch, unreadable) = BatchOptions::parse(&String::from_utf8_lossy(&text));
-        Ok(Script { batch, unreadable, directives })
-    }
-
-    /// The access modes of the job's own instance.
-    fn access_modes(&self) -> Vec<AccessMode> {
-        let own = self.directives.job();
-        own.map_or(Vec::new(), |own| own.access.iter().map(|access| access.mode).collect())
-    }
-
-    /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
-    fn staged_in(&self) -> (Bytes, u64) {
-        let (mut total, mut files) = (0u64, 0);
-        for stage in self.directives.stages(Direction::In) {
-            let StagePath::Pfs(source) = &stage.source else { continue };
-            match tree_bytes(Path::new(source)) {
-                Ok((found, of_tree)) => {
-                    (total, files) = (total.saturating_add(found), files + of_tree);
-                }
-                Err(reason) => print_stderr(format_args!(
-                    "note: line {}: the size of {source} is unknown here ({reason}); give --stage-in",
-                    stage.line
-                )),
-            }
-        }
-        (Bytes(total), files)
-    }
-}
-
-/// Bytes and number of the files below a path, without following links.
-fn tree_bytes(path: &Path) -> Result<(u64, u64), String> {
-    const MOST_ENTRIES: usize = 200_000;
-    let (mut waiting, mut seen) = (vec![path.to_owned()], 0);
-    let (mut total, mut files) = (0u64, 0);
-    while let Some(path) = waiting.pop() {
-        seen += 1;
-        if seen > MOST_ENTRIES {
-            return Err(format!("more than {MOST_ENTRIES} files"));
-        }
-        let about = path.symlink_metadata().map_err(|error| error.to_string())?;
-        if about.is_dir() {
-            for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())? {
-                waiting.push(entry.map_err(|error| error.to_string())?.path());
-            }
-        } else if about.is_file() {
-            (total, files) = (total.saturating_add(about.len()), files + 1);
-        }
-    }
-    Ok((total, files))
 }
 
 impl PlanArgs {
@@ -317,52 +249,11 @@ impl PlanArgs {
             placement: self.placement,
             node_kind: self.node_kind.clone(),
             fidelity: self.fidelity.fidelity(),
+            // A checkpoint or a log: the user has no options of IOR.
+            is_given: self.ior.is_empty(),
             ..SimOptions::default()
         }
     }
-}
-
-/// The rates of a pool in a file of `forebay measure`.
-fn read_rates(path: &Path) -> Result<MeasuredRates, Failure> {
-    let at = |error: String| Failure::Input(format!("{}: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
-    let rates: MeasuredRates = toml::from_str(&text)
-        .map_err(|error| at(format!("no file of `forebay measure`: {}", error.message())))?;
-    rates.check().map_err(|error| at(error.to_string()))
-}
-
-/// A running pool with measured rates.
-fn describe_pool(file: &Path, rates: MeasuredRates) -> Result<PoolDescription, Failure> {
-    let config = PoolConfig::read(file).map_err(|error| Failure::Input(error.to_string()))?;
-    let status = pool_status(&PoolSelection::Shared(file.to_owned()))
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    if rates.pool != config.name {
-        return Err(Failure::Input(format!(
-            "the rates are those of pool {}, and {} describes pool {}: measure this one with \
-             `forebay measure`",
-            rates.pool,
-            file.display(),
-            config.name
-        )));
-    }
-    let nodes = status.nodes.iter().filter(|node| node.online && !node.drained);
-    let storage = nodes.map(|node| StorageNode {
-        id: node.id,
-        state: NodeState::Online,
-        total: node.granules,
-        used: node.used,
-        instances: node.fragments,
-        written: Bytes(0),
-    });
-    let read_back = |direction| config.read_back.applies_to(direction);
-    Ok(PoolDescription {
-        storage: storage.collect(),
-        read_back: (read_back(Direction::In), read_back(Direction::Out)),
-        name: config.name,
-        granularity: config.granularity,
-        stripe: config.stripe,
-        rates,
-    })
 }
 
 fn invalid(error: PlanError) -> Failure {
@@ -391,7 +282,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         }
         write_file(path, text)?;
     }
-    print_stdout(&text(&found))
+    print_stdout(&text::text(&found))
 }
 
 /// Adds the published rows of the kinds of all simulated phases. A peak rate of the parallel file system is not
@@ -418,96 +309,4 @@ fn add_published(plan: &mut Plan, work: &Work) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The plan as text.
-fn text(plan: &Plan) -> String {
-    let mut out = format!(
-        "{}: {} with {} each; a burst buffer has to hold {}\n\n",
-        plan.machine,
-        counted(plan.nodes.into(), "node"),
-        counted_processes(plan.processes_per_node),
-        bytes(plan.needed_bytes)
-    );
-    out.push_str(&table(&plan.configurations));
-    if !plan.transfers.is_empty() {
-        out.push_str("\nWith other transfer sizes:\n");
-        out.push_str(&table(&plan.transfers));
-    }
-    let advice = &plan.recommendation;
-    out.push_str("\nRecommended: ");
-    match (&advice.directive, advice.file_system.as_str()) {
-        (Some(directive), _) => out.push_str(directive),
-        (None, "pfs") => out.push_str("the parallel file system, without a burst buffer"),
-        (None, _) => out.push_str("nothing"),
-    }
-    out.push_str(&format!("\n{}\n", sentence(&advice.reason)));
-    if let Some(measured) = plan.measured_seconds {
-        let time = seconds(measured);
-        out.push_str(&format!("The log measured {time} in the slowest processes' calls.\n"));
-    }
-    let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
-    for warning in plan.warnings.iter().chain(all.collect::<BTreeSet<_>>()) {
-        out.push_str(&format!("warning: {warning}\n"));
-    }
-    for kind in &plan.published {
-        out.push_str(&format!("note: {}\n", kinds::note(kind)));
-    }
-    out
-}
-
-/// A reason as a sentence.
-fn sentence(reason: &str) -> String {
-    let mut letters = reason.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}.", letters.as_str())
-}
-
-fn table(configurations: &[Configuration]) -> String {
-    let mut table = Table::new([
-        Column::text("file system", 0),
-        Column::text("capacity", 0),
-        Column::number("nodes", 0),
-        Column::text("access", 0),
-        Column::number("transfer", 0),
-        Column::number("write", 0),
-        Column::number("read", 0),
-        Column::number("of the run", 0),
-        Column::number("stage-in", 0),
-        Column::number("stage-out", 0),
-        Column::text("limit", 0),
-    ]);
-    for one in configurations {
-        let at_best = if one.is_bound { "≥ " } else { "" };
-        let time = |time: Option<f64>| time.map(|t| format!("{at_best}{}", seconds(t)));
-        let stage = |stage: &Option<StageTime>| stage.as_ref().map(|stage| seconds(stage.seconds));
-        let shown = |text: Option<String>| text.unwrap_or_else(|| "–".into());
-        let nodes = (one.storage_nodes > 0).then(|| one.storage_nodes.to_string());
-        table.push([
-            one.file_system.clone(),
-            shown(one.capacity.clone().or(one.stripe_count.map(|count| format!("-c {count}")))),
-            shown(nodes),
-            shown((!one.access_modes.is_empty()).then(|| one.access_modes.join(" or "))),
-            bytes(one.transfer),
-            shown(time(one.write_seconds)),
-            shown(time(one.read_seconds)),
-            shown(one.share.map(|share| format!("{at_best}{}", percent(share)))),
-            shown(stage(&one.stage_in)),
-            shown(stage(&one.stage_out)),
-            limits(one),
-        ]);
-    }
-    table.to_string()
-}
-
-/// The limit of the I/O, and those of the stages.
-fn limits(one: &Configuration) -> String {
-    let mut limits = vec![one.limit.clone()];
-    for (name, stage) in [("in", &one.stage_in), ("out", &one.stage_out)] {
-        let limit = stage.as_ref().map_or("", |stage| stage.limit.as_str());
-        if !limit.is_empty() {
-            limits.push(format!("{name}: {limit}"));
-        }
-    }
-    limits.join("; ")
 }
