@@ -44,7 +44,7 @@ pub struct File {
     /// `None`: no write is delayed.
     delayed_writes: Option<Arc<DelayedWrites>>,
     /// `None`: nothing is read ahead.
-    read_ahead: Option<ReadAhead>,
+    read_ahead: Option<Arc<ReadAhead>>,
 }
 
 impl File {
@@ -61,7 +61,7 @@ impl File {
         let is_near = descriptor.is_some() && attachment.sessions.layout().nodes() == 1;
         let reads_ahead = mode.read && !mode.write && !is_near;
         let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
-            .then(|| ReadAhead::new(FileLease::new(handle)));
+            .then(|| Arc::new(ReadAhead::new(FileLease::new(handle))));
         let sessions = &attachment.sessions;
         let layout = sessions.layout();
         let is_remote = descriptor.is_none() || layout.nodes() > 1;
@@ -138,15 +138,24 @@ impl File {
 
     /// Reads at `offset`. Returns less than requested only at the end of the file.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if self.mode.read
+            && let Some(read_ahead) = &self.read_ahead
+        {
+            self.finish_writes();
+            if let Some(read) = read_ahead.read(self, into, offset) {
+                return read;
+            }
+        }
+        self.read_through(into, offset)
+    }
+
+    /// As [`read_at`](File::read_at), but the data come from the storage node during the call, and nothing is
+    /// read ahead.
+    pub fn read_through(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
         self.finish_writes();
-        if let Some(read_ahead) = &self.read_ahead
-            && let Some(count) = read_ahead.read(self, into, offset)
-        {
-            return Ok(count);
-        }
         transfer::read(&self.parts, into, offset, || self.length())
     }
 
