@@ -1,7 +1,7 @@
 //! The state that the clones of an attached file system share with their open files.
 
 use crate::close_batch::CloseBatch;
-use crate::file::ReadAheadMemory;
+use crate::file::{ReadAheadMemory, ReadFiles};
 use crate::reservations::Reservations;
 use crate::sessions::Sessions;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub struct Attachment {
     pub reservations: Reservations,
     /// Memory for data read ahead; none if all nodes are on this host.
     pub read_ahead_memory: ReadAheadMemory,
+    /// The open files that may read ahead.
+    pub read_files: ReadFiles,
     pub sessions: Arc<Sessions>,
 }
 
@@ -27,6 +29,7 @@ impl Attachment {
         let close_batch = close_batch.map(Arc::new);
         Attachment {
             read_ahead_memory: ReadAheadMemory::new(read_ahead_bytes),
+            read_files: ReadFiles::default(),
             reservations: Reservations::new(sessions.clone(), close_batch.clone()),
             close_batch,
             sessions,

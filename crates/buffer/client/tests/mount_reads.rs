@@ -125,6 +125,53 @@ fn several_programs_read_one_file_and_several() {
 }
 
 #[test]
+fn programs_that_read_one_file_share_the_data() {
+    const PROGRAMS: usize = 8;
+    for nodes in NODES {
+        let site = Site::new(nodes, 2);
+        let data = noise(8 << 20, 5);
+        fs::write(site.file(0), &data).unwrap();
+        std::thread::sleep(AFTER_REFUSAL);
+        let open = |_| File::open(site.file(1)).unwrap();
+        let files: Vec<File> = (0..PROGRAMS).map(open).collect();
+        let before = site.pool.count("read");
+        let mut buffer = vec![0; SMALL];
+        for (index, expected) in data.chunks(SMALL).enumerate() {
+            for file in &files {
+                file.read_exact_at(&mut buffer, (index * SMALL) as u64).unwrap();
+                assert!(buffer == expected, "block {index}, {nodes} nodes");
+            }
+        }
+        let reads = site.pool.count("read") - before;
+        // Three reads of each program come before it reads ahead. On several nodes each window has many stripes.
+        let most = if nodes == 1 { 3 * PROGRAMS + 20 } else { 3 * PROGRAMS + 600 };
+        assert!(reads < most as u64, "{reads} reads, {nodes} nodes");
+        drop(files);
+        site.end();
+    }
+}
+
+#[test]
+fn data_that_were_read_with_o_noatime_are_not_shared() {
+    let site = Site::new(1, 2);
+    File::create(site.file(0)).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    fs::write(site.file(0), noise(LENGTH as u64, 1)).unwrap();
+    std::thread::sleep(AFTER_REFUSAL);
+    let mut options = OpenOptions::new();
+    let silent = options.read(true).custom_flags(libc::O_NOATIME).open(site.file(1)).unwrap();
+    let accessed = || fs::metadata(site.file(1)).unwrap().accessed().unwrap();
+    let before = accessed();
+    assert_eq!(read_whole(&silent, SMALL).len(), LENGTH);
+    assert_eq!(accessed(), before);
+    let other = File::open(site.file(1)).unwrap();
+    assert_eq!(read_whole(&other, SMALL).len(), LENGTH);
+    assert!(accessed() > before);
+    drop((silent, other));
+    site.end();
+}
+
+#[test]
 fn direct_reads_are_requests() {
     let site = Site::new(1, 2);
     fs::write(site.file(0), noise(LENGTH as u64, 1)).unwrap();

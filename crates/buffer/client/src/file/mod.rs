@@ -16,7 +16,7 @@ mod read_ahead;
 mod transfer;
 
 pub use delayed_writes::DelayedWrites;
-pub use read_ahead::ReadAheadMemory;
+pub use read_ahead::{ReadAheadMemory, ReadFiles};
 
 use crate::requester::Requester;
 use crate::reservations::EarlySpace;
@@ -61,7 +61,10 @@ impl File {
         let is_near = descriptor.is_some() && attachment.sessions.layout().nodes() == 1;
         let reads_ahead = mode.read && !mode.write && !is_near;
         let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
-            .then(|| Arc::new(ReadAhead::new(FileLease::new(handle))));
+            .then(|| Arc::new(ReadAhead::new(FileLease::new(handle), !mode.keep_access_time.0)));
+        if let Some(read_ahead) = &read_ahead {
+            attachment.read_files.add(ino, read_ahead);
+        }
         let sessions = &attachment.sessions;
         let layout = sessions.layout();
         let is_remote = descriptor.is_none() || layout.nodes() > 1;
@@ -92,6 +95,10 @@ impl File {
     /// opened.
     pub(crate) fn keep_access_time(&self) {
         self.parts.keep_access_time();
+        // Data that it gets set no access time.
+        if let Some(read_ahead) = &self.read_ahead {
+            read_ahead.end_sharing();
+        }
     }
 
     pub(crate) fn keeps_access_time(&self) -> bool {
@@ -314,6 +321,7 @@ impl Drop for File {
             }
         }
         if let Some(read_ahead) = &self.read_ahead {
+            attachment.read_files.remove(self.ino(), read_ahead);
             read_ahead.end(&attachment.read_ahead_memory);
             if let Ok(session) = sessions.session(self.parts.primary.node) {
                 session.forget_lease(&read_ahead.lease);

@@ -6,8 +6,11 @@
 //! at any time, so reading ahead may give up whenever it is inconvenient.
 
 mod memory;
+mod same_file;
+mod window;
 
 pub use memory::ReadAheadMemory;
+pub use same_file::ReadFiles;
 
 use super::File;
 use super::pending_read::PendingRead;
@@ -17,8 +20,11 @@ use crate::session::FileLease;
 use forebay_protocol::message::READ_LEASE_NS;
 use forebay_protocol::{Errno, LeaseId};
 use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use window::{Chunk, Window};
 
 /// Sequential reads after which data are read ahead.
 const MIN_SEQUENTIAL: u32 = 2;
@@ -38,133 +44,49 @@ const IDLE_TIME: Duration = Duration::from_nanos(READ_LEASE_NS);
 /// request, for a node that does not answer.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
 const REFUSAL_FACTOR: u32 = 10;
-
-/// Data that were read ahead at once. Takes a unit of memory.
-#[derive(Debug, Default)]
-struct Chunk {
-    /// Offset of the data.
-    start: u64,
-    data: Vec<u8>,
-    /// The file ends with the data.
-    is_last: bool,
-    /// Number of the last read that used it.
-    last_use: u64,
-}
-
-impl Chunk {
-    fn end(&self) -> u64 {
-        self.start + self.data.len() as u64
-    }
-
-    fn contains(&self, offset: u64) -> bool {
-        offset >= self.start && (offset < self.end() || (self.is_last && offset == self.end()))
-    }
-
-    /// Copies data from `offset` on. Returns the number of bytes.
-    fn copy(&self, into: &mut [u8], offset: u64) -> usize {
-        let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX);
-        let data = self.data.get(from..).unwrap_or_default();
-        let count = data.len().min(into.len());
-        into[..count].copy_from_slice(&data[..count]);
-        count
-    }
-
-    fn clear(&mut self) {
-        self.data.clear();
-        self.is_last = false;
-    }
-}
-
-/// Data that were read ahead, and the reads that led to it.
-#[derive(Debug, Default)]
-struct Window {
-    /// The end of the last read.
-    next: u64,
-    /// The greatest end of a read.
-    furthest: u64,
-    /// Reads in a row that each began where the one before ended.
-    sequential: u32,
-    /// The lease under which the data were read.
-    lease: Option<LeaseId>,
-    /// All of them are data of this lease, or empty.
-    chunks: Vec<Chunk>,
-    /// Parts of the file were read again: more than one chunk is kept.
-    keeps: bool,
-    /// Reads that used data.
-    uses: u64,
-    /// The data behind those that were read ahead last, if they were requested already.
-    pending: Option<PendingRead>,
-    /// How much to read ahead the next time, in bytes.
-    size: usize,
-    /// No lease is requested before.
-    refused_until: Option<Instant>,
-    /// The time of the last read that it served.
-    used_at: Option<Instant>,
-}
-
-impl Window {
-    fn contains(&self, offset: u64) -> bool {
-        self.lease.is_some() && self.chunks.iter().any(|chunk| chunk.contains(offset))
-    }
-
-    /// The chunk with the data at `offset`, for a read.
-    fn chunk_at(&mut self, offset: u64) -> Option<&Chunk> {
-        let chunk = self.chunks.iter_mut().find(|chunk| chunk.contains(offset))?;
-        self.uses += 1;
-        chunk.last_use = self.uses;
-        Some(chunk)
-    }
-
-    /// The chunk whose data are needed least.
-    fn least_used(&self) -> Option<usize> {
-        let order = |chunk: &Chunk| (!chunk.data.is_empty(), chunk.last_use);
-        let chunks = self.chunks.iter().enumerate();
-        chunks.min_by_key(|(_, chunk)| order(chunk)).map(|(index, _)| index)
-    }
-
-    fn clear(&mut self, memory: &ReadAheadMemory) {
-        self.lease = None;
-        self.chunks.iter_mut().for_each(Chunk::clear);
-        self.take_pending(memory);
-    }
-
-    fn take_pending(&mut self, memory: &ReadAheadMemory) -> Option<PendingRead> {
-        let pending = self.pending.take()?;
-        memory.finish_pending();
-        Some(pending)
-    }
-
-    /// Discards the data. Returns the units of memory that were taken for them.
-    fn discard(&mut self, memory: &ReadAheadMemory) -> usize {
-        self.clear(memory);
-        std::mem::take(&mut self.chunks).len()
-    }
-
-    /// Notes a read, and returns whether it continues a row of sequential ones.
-    fn note_read(&mut self, offset: u64, length: usize) -> bool {
-        let follows = offset == self.next;
-        self.sequential = if follows { self.sequential.saturating_add(1) } else { 0 };
-        if !follows {
-            self.size = MIN_WINDOW;
-            self.keeps |= offset < self.furthest;
-        }
-        self.next = offset.saturating_add(length as u64);
-        self.furthest = self.furthest.max(self.next);
-        self.sequential > MIN_SEQUENTIAL
-    }
-}
+/// Longest wait for a thread that only looks at a window.
+const LOOK_TIME: Duration = Duration::from_millis(1);
 
 /// Reading ahead in one open file.
 #[derive(Debug)]
 pub struct ReadAhead {
     pub lease: Arc<FileLease>,
     window: Mutex<Window>,
+    /// What a thread is about to receive, which has locked the window.
+    receiving: Mutex<Option<Range<u64>>>,
+    /// Other open files of the inode may use the data, and the reverse.
+    is_shared: AtomicBool,
 }
 
 impl ReadAhead {
-    /// Reading ahead with the file's lease.
-    pub fn new(lease: Arc<FileLease>) -> ReadAhead {
-        ReadAhead { lease, window: Mutex::new(Window { size: MIN_WINDOW, ..Window::default() }) }
+    /// Reading ahead with the file's lease. `is_shared`: other open files of the inode may use the data.
+    pub fn new(lease: Arc<FileLease>, is_shared: bool) -> ReadAhead {
+        ReadAhead {
+            lease,
+            window: Mutex::new(Window { size: MIN_WINDOW, ..Window::default() }),
+            receiving: Mutex::new(None),
+            is_shared: AtomicBool::new(is_shared),
+        }
+    }
+
+    /// Whether it still has a lease.
+    fn holds(&self, file: &File, lease: LeaseId) -> bool {
+        let now = file.parts.attachment.sessions.system().now();
+        self.lease.valid(now).is_some_and(|(held, _)| held == lease)
+    }
+
+    /// Other open files do not use the data from now on, nor the reverse.
+    pub fn end_sharing(&self) {
+        self.is_shared.store(false, Ordering::Relaxed);
+    }
+
+    /// The window, unless another thread is receiving data: this one need not wait for it.
+    fn lock_window(&self) -> Option<MutexGuard<'_, Window>> {
+        let window = self.window.try_lock();
+        if window.is_some() || self.receiving.lock().is_some() {
+            return window;
+        }
+        self.window.try_lock_for(LOOK_TIME)
     }
 
     /// Frees what was read ahead; the file is being closed.
@@ -213,12 +135,15 @@ impl ReadAhead {
         into: &mut [u8],
         offset: u64,
     ) -> Option<Result<usize, Errno>> {
-        // Another thread may be reading ahead: this one need not wait for it.
-        let mut window = self.window.try_lock()?;
+        let mut window = self.lock_window()?;
         let is_sequential = window.note_read(offset, into.len());
         let is_small = !into.is_empty() && into.len() <= MAX_READ && offset < MAX_OFFSET;
-        if !is_small || !(is_sequential || window.contains(offset)) {
+        if !is_small {
             return None;
+        }
+        if !is_sequential && !window.contains(offset) {
+            drop(window);
+            return self.read_from_others(file, into, offset).map(Ok);
         }
         let memory = &file.parts.attachment.read_ahead_memory;
         let lease = self.lease_for(file, &mut window)?;
@@ -229,9 +154,8 @@ impl ReadAhead {
         let read = self.read_under(file, &mut window, into, offset, is_sequential);
         if let Some(Ok(_)) = read {
             // The time at which the data are those of the file.
-            let now = file.parts.attachment.sessions.system().now();
-            if self.lease.valid(now).is_some_and(|(held, _)| held == lease) {
-                window.used_at = Some(now);
+            if self.holds(file, lease) {
+                window.used_at = Some(file.parts.attachment.sessions.system().now());
                 return read;
             }
         }
@@ -277,18 +201,15 @@ impl ReadAhead {
         let sessions = &file.parts.attachment.sessions;
         let mut done = 0;
         loop {
-            let at = offset + done as u64;
-            if let Some(chunk) = window.chunk_at(at) {
-                let count = chunk.copy(&mut into[done..], at);
-                done += count;
-                if done == into.len() || (chunk.is_last && at + count as u64 == chunk.end()) {
-                    return Some(Ok(done));
-                }
-                continue;
+            let (count, is_complete) = window.copy(&mut into[done..], offset + done as u64);
+            done += count;
+            if is_complete {
+                return Some(Ok(done));
             }
             if !is_sequential {
                 return None;
             }
+            let at = offset + done as u64;
             let began = sessions.system().now();
             match self.fill(file, window, at, into.len() - done) {
                 Ok(Some(file_end)) if file_end <= at => return Some(Ok(done)),
@@ -329,30 +250,27 @@ impl ReadAhead {
             let (start, length) = pending.range();
             start == offset && length >= needed
         });
-        // What is read again is read again from the beginning.
-        let before = if window.keeps { offset % ALIGNMENT } else { 0 };
         let mut chunk = self.take_chunk(file, window);
-        chunk.clear();
-        chunk.start = offset;
-        let received = match pending.and_then(|pending| receive(file, &mut chunk, pending)) {
-            Some(received) => Ok(received),
+        let filled = match pending.and_then(|pending| self.receive(file, &mut chunk, pending)) {
+            Some(()) => Ok(()),
+            None if self.get_from_others(file, &mut chunk, (offset, needed)) => Ok(()),
             None => {
-                chunk.start = offset - before;
-                request(file, &mut chunk, window.size, needed + before as usize)
+                // What is read again is read again from the beginning.
+                let before = if window.keeps { offset % ALIGNMENT } else { 0 };
+                let needed = needed + before as usize;
+                self.request(file, &mut chunk, (offset - before, window.size), needed)
             }
         };
-        let filled = received.map(|(length, count)| {
-            chunk.data.truncate(count);
-            chunk.is_last = count < length;
-            (chunk.end(), chunk.is_last)
-        });
-        window.uses += 1;
-        chunk.last_use = window.uses;
-        window.chunks.push(chunk);
-        let (next, is_last) = filled?;
+        let (next, is_last) = (chunk.end(), chunk.is_last);
+        window.add(chunk);
+        filled?;
         window.size = (window.size * 2).min(MAX_WINDOW);
-        let has_next = !is_first && !is_last && next < MAX_OFFSET && !window.contains(next);
-        if has_next && memory.begin_pending(file.parts.attachment.sessions.system().now()) {
+        let has_next = !is_first && !is_last && next < MAX_OFFSET;
+        let is_known = |window: &Window| window.contains(next) || self.others_have(file, next);
+        if has_next
+            && !is_known(window)
+            && memory.begin_pending(file.parts.attachment.sessions.system().now())
+        {
             let length = window_length(window.size, next, 1);
             window.pending = PendingRead::request(&file.parts, next, length);
             if window.pending.is_none() {
@@ -360,6 +278,48 @@ impl ReadAhead {
             }
         }
         Ok(is_last.then_some(next))
+    }
+
+    /// Receives a window that was requested before. `None`: it has to be requested again.
+    fn receive(&self, file: &File, chunk: &mut Chunk, pending: PendingRead) -> Option<()> {
+        let (start, length) = pending.range();
+        self.receive_into(chunk, (start, length), |data| {
+            pending.receive(&file.parts, data).ok_or(())
+        })
+        .ok()
+    }
+
+    /// Requests a window of about `size` bytes at `start`, with `needed` bytes at least, and receives it.
+    fn request(
+        &self,
+        file: &File,
+        chunk: &mut Chunk,
+        (start, size): (u64, usize),
+        needed: usize,
+    ) -> Result<(), Errno> {
+        let length = window_length(size, start, needed);
+        self.receive_into(chunk, (start, length), |data| {
+            transfer::read(&file.parts, data, start, || file.length())
+        })
+    }
+
+    /// Fills a chunk by `read`, which returns the number of bytes: fewer only at the end of the file. The chunk is
+    /// empty if that fails.
+    fn receive_into<E>(
+        &self,
+        chunk: &mut Chunk,
+        (start, length): (u64, usize),
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let mut data = chunk.take_buffer();
+        data.resize(length, 0);
+        *self.receiving.lock() = Some(start..start + length as u64);
+        let received = read(&mut data);
+        *self.receiving.lock() = None;
+        data.truncate(*received.as_ref().unwrap_or(&0));
+        let is_last = received.is_ok() && data.len() < length;
+        *chunk = Chunk { start, data: Arc::new(data), is_last, last_use: chunk.last_use };
+        received.map(|_| ())
     }
 }
 
@@ -369,32 +329,4 @@ fn window_length(size: usize, offset: u64, needed: usize) -> usize {
     let length = (end.max(offset + needed as u64) - offset) as usize;
     assert!(length <= MAX_WINDOW, "a window fits the memory that was taken for it");
     length
-}
-
-/// Receives a window that was requested before. Returns its length and the bytes received. `None`: it
-/// has to be requested again.
-fn receive(file: &File, chunk: &mut Chunk, pending: PendingRead) -> Option<(usize, usize)> {
-    let (_, length) = pending.range();
-    chunk.data.resize(length, 0);
-    let count = pending.receive(&file.parts, &mut chunk.data);
-    if count.is_none() {
-        chunk.data.clear();
-    }
-    Some((length, count?))
-}
-
-/// Requests a window at the start of the chunk, and receives it. Returns its length and the bytes received.
-fn request(
-    file: &File,
-    chunk: &mut Chunk,
-    size: usize,
-    needed: usize,
-) -> Result<(usize, usize), Errno> {
-    let length = window_length(size, chunk.start, needed);
-    chunk.data.resize(length, 0);
-    let read = transfer::read(&file.parts, &mut chunk.data, chunk.start, || file.length());
-    if read.is_err() {
-        chunk.data.clear();
-    }
-    Ok((length, read?))
 }
