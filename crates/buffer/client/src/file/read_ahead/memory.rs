@@ -13,7 +13,7 @@ use std::time::Instant;
 /// every node that has some of its window.
 const MAX_PENDING: u32 = 8;
 
-/// Memory for data read ahead of all files of a client, in units of [`MAX_WINDOW`] bytes.
+/// Memory for data read ahead of all files of a client, in units of `MAX_WINDOW` bytes.
 #[derive(Debug)]
 pub struct ReadAheadMemory {
     max_units: usize,
