@@ -1,8 +1,9 @@
 //! Sequential small reads and writes over TCP: the library beside the mount, in alternating runs, on one
-//! storage node, and writes on three; and IOR with and without the interception library.
+//! storage node and on three, and reads beside a mount that does not read ahead; and IOR with and without the
+//! interception library.
 //!
 //! usage: cargo bench --package forebay-client --bench small_requests -- [--directory DIRECTORY]
-//!        [--writes-only] [--written-mib MIB] [--ior PROGRAM --preload LIBRARY]
+//!        [--reads-only | --writes-only] [--written-mib MIB] [--ior PROGRAM --preload LIBRARY]
 #![allow(clippy::unwrap_used, reason = "a failed step ends the benchmark")]
 
 use forebay_client::{Admin, ClientOptions, File, Fs, Mount, MountOptions, NodeAddresses, mount};
@@ -61,35 +62,56 @@ fn rate(
     done as f64 / f64::from(1 << 20) / start.elapsed().as_secs_f64()
 }
 
-/// Medians of alternating runs of two programs, and their ratio.
-fn compare(name: &str, mut by_mount: impl FnMut() -> f64, mut by_library: impl FnMut() -> f64) {
-    let mut rates = [Vec::new(), Vec::new()];
+/// Medians of alternating runs of programs, and of their ratios to the first one.
+fn compare_all(name: &str, programs: &mut [(&str, &mut dyn FnMut() -> f64)]) {
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
     for _ in 0..PAIRS {
-        rates[0].push(by_mount());
-        rates[1].push(by_library());
+        rounds.push(programs.iter_mut().map(|(_, run)| run()).collect());
     }
-    for rates in &mut rates {
-        rates.sort_by(f64::total_cmp);
-    }
-    let [mount, library] = rates.map(|rates| rates[PAIRS / 2]);
-    println!("{name}: mount {mount:.0}, library {library:.0}, ratio {:.1}", library / mount);
+    let of_program = |(index, (program, _)): (usize, &(&str, _))| {
+        let rate = median(rounds.iter().map(|rates| rates[index]).collect());
+        let ratio = median(rounds.iter().map(|rates| rates[index] / rates[0]).collect());
+        format!("{program} {rate:.0} ({ratio:.1})")
+    };
+    let rates: Vec<String> = programs.iter().enumerate().map(of_program).collect();
+    println!("{name}: {}", rates.join(", "));
 }
 
-fn reads(library: &Fs, path: &Path) {
+/// The same of two programs.
+fn compare(name: &str, mut by_mount: impl FnMut() -> f64, mut by_library: impl FnMut() -> f64) {
+    compare_all(name, &mut [("mount", &mut by_mount), ("library", &mut by_library)]);
+}
+
+fn reads(site: &Site, directory: &Path, nodes: usize) {
+    let library = &site.library;
     let written = library.create_path(Path::new("file"), 0o644, WRITE).unwrap().file;
     written.write_all_at(&vec![1; BYTES], 0).unwrap();
     drop(written);
+    let other_path = directory.join("without");
+    fs::create_dir_all(&other_path).unwrap();
+    let options = ClientOptions { read_ahead_bytes: 0, ..ClientOptions::default() };
+    let other = mount(site.attach(options), &other_path, &MountOptions::default()).unwrap();
+    let read = |path: &Path, piece| {
+        let file = fs::File::open(path.join("file")).unwrap();
+        rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
+    };
     for piece in READ_PIECES {
-        let by_mount = || {
-            let file = fs::File::open(path.join("file")).unwrap();
-            rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
-        };
-        let by_library = || {
+        let by_library = &mut || {
             let file = library.open_path(Path::new("file"), READ).unwrap().file;
             rate(BYTES, piece, |into, offset| file.read_at(into, offset).unwrap(), || {})
         };
-        compare(&format!("read {piece} B"), by_mount, by_library);
+        let programs: &mut [(&str, &mut dyn FnMut() -> f64)] = &mut [
+            ("mount that does not read ahead", &mut || read(&other_path, piece)),
+            ("mount", &mut || read(&site.path, piece)),
+            ("library", by_library),
+        ];
+        compare_all(&format!("read {piece} B, nodes: {nodes}"), programs);
     }
+    other.unmount().unwrap();
 }
 
 fn writes(library: &Fs, path: &Path, nodes: usize) {
@@ -196,16 +218,15 @@ impl Site {
         };
         let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
         make_instance(&daemons);
-        let addresses: Vec<_> =
-            daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();
-        let attach = |delays_writes| {
-            let options =
-                ClientOptions { key: Some(key()), delays_writes, ..ClientOptions::default() };
-            Fs::attach(NodeAddresses(addresses.clone()), INSTANCE, options).unwrap()
-        };
-        let library = attach(true);
-        let mount = mount(attach(false), &path, &MountOptions::default()).unwrap();
+        let delayed = ClientOptions { delays_writes: true, ..ClientOptions::default() };
+        let library = attach(&daemons, delayed);
+        let fs = attach(&daemons, ClientOptions::default());
+        let mount = mount(fs, &path, &MountOptions::default()).unwrap();
         Site { daemons, library, mount, path }
+    }
+
+    fn attach(&self, options: ClientOptions) -> Fs {
+        attach(&self.daemons, options)
     }
 
     fn end(self) {
@@ -215,6 +236,12 @@ impl Site {
             daemon.stop().unwrap();
         }
     }
+}
+
+fn attach(daemons: &[Daemon], options: ClientOptions) -> Fs {
+    let addresses = daemons.iter().map(|daemon| daemon.tcp_address().unwrap()).collect();
+    let options = ClientOptions { key: Some(key()), ..options };
+    Fs::attach(NodeAddresses(addresses), INSTANCE, options).unwrap()
 }
 
 fn make_instance(daemons: &[Daemon]) {
@@ -236,14 +263,19 @@ fn make_instance(daemons: &[Daemon]) {
 fn main() {
     let directory = argument("--directory").unwrap_or_else(std::env::temp_dir);
     let directory = directory.join(format!("forebay-small-requests-{}", std::process::id()));
-    println!("sequential small requests over TCP, MiB/s, medians of {PAIRS} alternating runs");
+    println!(
+        "sequential small requests over TCP, MiB/s, medians of {PAIRS} alternating runs, and of their ratios \
+         to the first"
+    );
     if !is_given("--writes-only") {
-        let site = Site::start(&directory, 1);
-        reads(&site.library, &site.path);
-        site.end();
+        for nodes in [1, 3] {
+            let site = Site::start(&directory, nodes);
+            reads(&site, &directory, nodes);
+            site.end();
+        }
     }
     fs::create_dir_all(&directory).unwrap();
-    for nodes in [1, 3] {
+    for nodes in [1, 3].into_iter().filter(|_| !is_given("--reads-only")) {
         let site = Site::start(&directory.join("writes"), nodes);
         writes(&site.library, &site.path, nodes);
         files(&site.library, &site.path, nodes);

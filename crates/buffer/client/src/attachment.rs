@@ -1,7 +1,7 @@
 //! The state that the clones of an attached file system share with their open files.
 
 use crate::close_batch::CloseBatch;
-use crate::file::ReadAheadMemory;
+use crate::file::{ReadAheadMemory, ReadFiles};
 use crate::reservations::Reservations;
 use crate::sessions::Sessions;
 use std::sync::Arc;
@@ -12,8 +12,10 @@ pub struct Attachment {
     /// Sends close requests in the background. Dropped before the sessions.
     pub close_batch: Option<Arc<CloseBatch>>,
     pub reservations: Reservations,
-    /// Memory for data read ahead; none for a kernel, which reads ahead itself.
+    /// Memory for data read ahead; none if all nodes are on this host.
     pub read_ahead_memory: ReadAheadMemory,
+    /// The open files that may read ahead.
+    pub read_files: ReadFiles,
     pub sessions: Arc<Sessions>,
 }
 
@@ -21,12 +23,13 @@ impl Attachment {
     /// Without a close batch, each close is one request.
     pub fn new(sessions: Sessions, batch_closes: bool) -> Attachment {
         let sessions = Arc::new(sessions);
-        let reads_ahead = sessions.any_remote() && !sessions.has_single_cache();
-        let read_ahead_bytes = if reads_ahead { sessions.options().read_ahead_bytes } else { 0 };
+        let is_remote = sessions.any_remote();
+        let read_ahead_bytes = if is_remote { sessions.options().read_ahead_bytes } else { 0 };
         let close_batch = batch_closes.then(|| CloseBatch::start(&sessions)).flatten();
         let close_batch = close_batch.map(Arc::new);
         Attachment {
             read_ahead_memory: ReadAheadMemory::new(read_ahead_bytes),
+            read_files: ReadFiles::default(),
             reservations: Reservations::new(sessions.clone(), close_batch.clone()),
             close_batch,
             sessions,

@@ -28,6 +28,7 @@ mod listings;
 mod local_semantics;
 mod mapped_writes;
 mod metadata_limits;
+mod mount_reads;
 mod munge;
 mod new_files;
 mod overtaken_replies;

@@ -3,15 +3,16 @@
 
 use crate::support;
 use forebay_client::{ClientOptions, File, Fs};
-use forebay_protocol::Ino;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{OpenMode, SetAttr};
+use forebay_protocol::{Errno, Ino};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::INSTANCE;
+use support::faulty_network::FaultyNetwork;
 use support::network_pool::NetworkPool;
 use support::process::key;
 
@@ -101,6 +102,104 @@ fn more_files_are_read_in_turns_than_windows_may_be_pending() {
             }
         }
     }
+}
+
+#[test]
+fn files_that_are_not_read_any_more_make_room_for_others() {
+    const BLOCKS: u32 = 1024;
+    let pool = NetworkPool::new(1);
+    let writer = pool.client();
+    let reader =
+        pool.attach(ClientOptions { read_ahead_bytes: 2 << 20, ..ClientOptions::default() });
+    let name = |file: usize| format!("file{file}");
+    for file in 0..6 {
+        let created = writer.create_path(Path::new(&name(file)), 0o644, WRITE).unwrap().file;
+        created.write_all_at(&content(file, BLOCKS), 0).unwrap();
+    }
+    let open = |file| reader.open_path(Path::new(&name(file)), READ).unwrap().file;
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        let before = pool.count("read");
+        for file in [2 * round, 2 * round + 1] {
+            let opened = open(file);
+            // Not to the end: the next window is on its way.
+            let mut buffer = vec![0; SMALL];
+            for block in 0..BLOCKS as usize * 3 / 4 {
+                assert_eq!(opened.read_at(&mut buffer, (block * SMALL) as u64), Ok(SMALL));
+            }
+            kept.push(opened);
+        }
+        let reads = pool.count("read") - before;
+        assert!(reads < 40, "{reads} reads in round {round}");
+        // Longer than a file that is not read keeps its memory.
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    // The first files are read on.
+    for (file, opened) in kept.iter().enumerate() {
+        assert!(read_whole(opened, SMALL) == content(file, BLOCKS));
+    }
+}
+
+#[test]
+fn repeated_reads_take_no_requests() {
+    for nodes in [1, 3] {
+        let pool = NetworkPool::new(nodes);
+        let (blocks, fs) = (1500, pool.client());
+        let data = content(0, blocks);
+        let created = fs.create_path(Path::new(FILE), 0o644, WRITE).unwrap().file;
+        created.write_all_at(&data, 0).unwrap();
+        drop(created);
+        std::thread::sleep(Duration::from_millis(150));
+        let reader = pool.client();
+        let file = open(&reader, READ);
+        for piece in [SMALL, 5000] {
+            assert!(read_whole(&file, piece) == data);
+        }
+        let before = pool.count("read");
+        for piece in [SMALL, 47_008, 3000] {
+            assert!(read_whole(&file, piece) == data);
+        }
+        let mut buffer = vec![0; SMALL];
+        for block in (0..blocks as usize).rev() {
+            assert_eq!(file.read_at(&mut buffer, (block * SMALL) as u64), Ok(SMALL));
+            assert!(buffer == data[block * SMALL..][..SMALL]);
+        }
+        let reads = pool.count("read") - before;
+        assert!(reads < 20, "{reads} reads, {nodes} nodes");
+        // Beyond the end.
+        for block in 0..10 {
+            assert_eq!(file.read_at(&mut buffer, (data.len() + block * SMALL) as u64), Ok(0));
+        }
+        write_whole(&fs, 9, LENGTH);
+        let after = read_whole(&file, SMALL);
+        assert!(after[..LENGTH].iter().all(|byte| *byte == 9) && after[LENGTH..] == data[LENGTH..]);
+    }
+}
+
+#[test]
+fn reads_of_a_node_that_does_not_reply_fail_in_time() {
+    const TIMEOUT: Duration = Duration::from_secs(4);
+    let (pool, network) = (NetworkPool::new(1), FaultyNetwork::default());
+    write_whole(&pool.client(), 1, 8 << 20);
+    let system = Arc::new(network.clone());
+    let reader =
+        pool.attach(ClientOptions { system, timeout: TIMEOUT, ..ClientOptions::default() });
+    let file = open(&reader, READ);
+    let mut buffer = vec![0; SMALL];
+    let mut blocks = (0..).map(|block| block * SMALL as u64);
+    for offset in blocks.by_ref().take(100) {
+        assert_eq!(file.read_at(&mut buffer, offset), Ok(SMALL));
+    }
+    network.cut(true);
+    let failed = blocks.find_map(|offset| {
+        let began = Instant::now();
+        file.read_at(&mut buffer, offset).err().map(|errno| (errno, began.elapsed()))
+    });
+    let (errno, took) = failed.unwrap();
+    assert_eq!(errno, Errno::EIO);
+    assert!(took < TIMEOUT * 3 / 2, "{took:?}");
+    network.cut(false);
+    assert!(read_whole(&file, SMALL).iter().all(|byte| *byte == 1));
 }
 
 #[test]

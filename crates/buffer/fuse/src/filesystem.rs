@@ -79,9 +79,10 @@ pub trait Filesystem: Send + Sync + 'static {
         fn create(parent: INodeNo, name: &OsStr, mode: NewMode, flags: i32) -> ReplyCreate;
         /// Creates a file without a name in a directory, and opens it (`O_TMPFILE`).
         fn tmpfile(parent: INodeNo, mode: NewMode, flags: i32) -> ReplyCreate;
-        /// Reads at most `size` bytes.
+        /// Reads at most `size` bytes. `open_flags` are those of `open(2)` and `fcntl(2)`.
         fn read(
             ino: INodeNo, handle: FileHandle, offset: u64, size: u32, flags: ReadFlags,
+            open_flags: i32,
         ) -> ReplyData;
         /// Writes. `open_flags` are those of `open(2)` and `fcntl(2)`.
         fn write(

@@ -237,9 +237,11 @@ impl<'a> Incoming<'a> {
                 fs.tmpfile(request, ino, NewMode { mode, umask }, flags as i32, reply().into());
             }
             opcode::READ => {
-                let abi::ReadIn { fh, offset, size, read_flags, .. } = arguments.value()?;
-                let flags = ReadFlags::from_bits_retain(read_flags);
-                fs.read(request, ino, FileHandle(fh), offset, size, flags, reply().into());
+                let read: abi::ReadIn = arguments.value()?;
+                let (handle, offset, size) = (FileHandle(read.fh), read.offset, read.size);
+                let flags = ReadFlags::from_bits_retain(read.read_flags);
+                let open_flags = read.flags as i32;
+                fs.read(request, ino, handle, offset, size, flags, open_flags, reply().into());
             }
             opcode::WRITE => {
                 let write: abi::WriteIn = arguments.value()?;

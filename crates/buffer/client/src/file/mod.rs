@@ -16,7 +16,7 @@ mod read_ahead;
 mod transfer;
 
 pub use delayed_writes::DelayedWrites;
-pub use read_ahead::ReadAheadMemory;
+pub use read_ahead::{ReadAheadMemory, ReadFiles};
 
 use crate::requester::Requester;
 use crate::reservations::EarlySpace;
@@ -44,7 +44,7 @@ pub struct File {
     /// `None`: no write is delayed.
     delayed_writes: Option<Arc<DelayedWrites>>,
     /// `None`: nothing is read ahead.
-    read_ahead: Option<ReadAhead>,
+    read_ahead: Option<Arc<ReadAhead>>,
 }
 
 impl File {
@@ -61,7 +61,10 @@ impl File {
         let is_near = descriptor.is_some() && attachment.sessions.layout().nodes() == 1;
         let reads_ahead = mode.read && !mode.write && !is_near;
         let read_ahead = (reads_ahead && attachment.read_ahead_memory.is_enabled())
-            .then(|| ReadAhead::new(FileLease::new(handle)));
+            .then(|| Arc::new(ReadAhead::new(FileLease::new(handle), !mode.keep_access_time.0)));
+        if let Some(read_ahead) = &read_ahead {
+            attachment.read_files.add(ino, read_ahead);
+        }
         let sessions = &attachment.sessions;
         let layout = sessions.layout();
         let is_remote = descriptor.is_none() || layout.nodes() > 1;
@@ -92,6 +95,10 @@ impl File {
     /// opened.
     pub(crate) fn keep_access_time(&self) {
         self.parts.keep_access_time();
+        // Data that it gets set no access time.
+        if let Some(read_ahead) = &self.read_ahead {
+            read_ahead.end_sharing();
+        }
     }
 
     pub(crate) fn keeps_access_time(&self) -> bool {
@@ -138,15 +145,24 @@ impl File {
 
     /// Reads at `offset`. Returns less than requested only at the end of the file.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if self.mode.read
+            && let Some(read_ahead) = &self.read_ahead
+        {
+            self.finish_writes();
+            if let Some(read) = read_ahead.read(self, into, offset) {
+                return read;
+            }
+        }
+        self.read_through(into, offset)
+    }
+
+    /// As [`read_at`](File::read_at), but the data come from the storage node during the call, and nothing is
+    /// read ahead.
+    pub fn read_through(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
         if !self.mode.read {
             return Err(Errno::EBADF);
         }
         self.finish_writes();
-        if let Some(read_ahead) = &self.read_ahead
-            && let Some(count) = read_ahead.read(self, into, offset)
-        {
-            return Ok(count);
-        }
         transfer::read(&self.parts, into, offset, || self.length())
     }
 
@@ -305,6 +321,7 @@ impl Drop for File {
             }
         }
         if let Some(read_ahead) = &self.read_ahead {
+            attachment.read_files.remove(self.ino(), read_ahead);
             read_ahead.end(&attachment.read_ahead_memory);
             if let Ok(session) = sessions.session(self.parts.primary.node) {
                 session.forget_lease(&read_ahead.lease);

@@ -232,11 +232,12 @@ impl MountedFs {
         }
     }
 
+    /// Reads for the kernel. `open_flags` are those of `open` and of `fcntl`.
     pub fn do_read(
         &self,
         handle: FileHandle,
         (offset, size): (u64, u32),
-        flags: ReadFlags,
+        (flags, open_flags): (ReadFlags, i32),
         reply: ReplyData,
     ) {
         READ_BUFFER.with_borrow_mut(|buffer| {
@@ -249,7 +250,10 @@ impl MountedFs {
                 if !flags.contains(ReadFlags::LOCK_OWNER) {
                     open.shared.mapped.read_pages(&open.file, offset..end);
                 }
-                let count = open.file.read_at(&mut buffer[..size], offset)?;
+                let count = match open_flags & libc::O_DIRECT {
+                    0 => open.file.read_at(&mut buffer[..size], offset)?,
+                    _ => open.file.read_through(&mut buffer[..size], offset)?,
+                };
                 if count > 0 {
                     self.note_read(&open, offset);
                 }

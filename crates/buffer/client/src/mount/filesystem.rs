@@ -183,10 +183,10 @@ operations! {
 
     fn read(
         &self, _request: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, size: u32,
-        flags: ReadFlags, reply: ReplyData
+        flags: ReadFlags, open_flags: i32, reply: ReplyData
     ) {
         self.counters.read_requested.add(u64::from(size));
-        self.do_read(handle, (offset, size), flags, reply);
+        self.do_read(handle, (offset, size), (flags, open_flags), reply);
     }
 
     fn write(

@@ -8,6 +8,9 @@
 //! the storage node has them, under a write lease of the library (`file/delayed_writes`). The kernel's own
 //! write-back cache is not used: Linux refuses passthrough with it, it would make this kernel's lengths and
 //! times count instead of the storage node's, and it reports a lack of space only after the write.
+//! Data are read ahead of small sequential reads from other hosts under a read lease of the library
+//! (`file/read_ahead`), in this process; the kernel caches no file contents, except for memory maps: it would use
+//! them in a file that is open also after the lease was recalled.
 //! Other file contents are cached in the page cache of the data object only. Where kernel and permissions allow
 //! it (`FUSE_PASSTHROUGH`, root), a file open for reading is read directly from its data object, and
 //! memory maps of any file map the object. Writes always pass through this process, because it

@@ -72,8 +72,8 @@ pub struct ClientOptions {
     /// Collect the closes of files for some milliseconds, and send them in one request, so that no program
     /// waits for a close. Takes a thread.
     pub batch_closes: bool,
-    /// Memory for data that are read ahead of sequential reads from other hosts, in bytes; 0: nothing
-    /// is read ahead. Takes a thread, when it is first used.
+    /// Memory for data that are read ahead of sequential reads from other hosts, in bytes, also for each
+    /// mount; less than 1 MiB: nothing is read ahead. Takes a thread, when it is first used.
     pub read_ahead_bytes: u64,
     /// Report small sequential writes before they are carried out, if no other client has the file open;
     /// a program must sync or [flush](crate::File::flush) a file to learn of their errors. Takes a thread for
