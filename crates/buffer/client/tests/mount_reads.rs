@@ -152,6 +152,30 @@ fn programs_that_read_one_file_share_the_data() {
 }
 
 #[test]
+fn shared_data_are_not_older_than_changes() {
+    for nodes in NODES {
+        let site = Site::new(nodes, 2);
+        fs::write(site.file(0), vec![0; LENGTH]).unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(site.file(1)).unwrap());
+        let mut buffer = vec![0; SMALL];
+        for value in 1..10 {
+            std::thread::sleep(AFTER_REFUSAL);
+            assert!(read_whole(&first, SMALL).iter().all(|byte| *byte == value - 1));
+            writable(&site.file(0)).write_all_at(&vec![value; LENGTH], 0).unwrap();
+            // In the middle, alone; and sequentially when the lease is granted again.
+            second.read_exact_at(&mut buffer, LENGTH as u64 / 2).unwrap();
+            assert!(buffer.iter().all(|byte| *byte == value), "{nodes} nodes, value {value}");
+            if value % 2 == 0 {
+                std::thread::sleep(AFTER_REFUSAL);
+            }
+            assert!(read_whole(&second, SMALL).iter().all(|byte| *byte == value));
+        }
+        drop((first, second));
+        site.end();
+    }
+}
+
+#[test]
 fn data_that_were_read_with_o_noatime_are_not_shared() {
     let site = Site::new(1, 2);
     File::create(site.file(0)).unwrap();
