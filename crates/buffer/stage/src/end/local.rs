@@ -449,6 +449,8 @@ impl FileHandle for OpenFile {
         }
     }
 
+    /// File systems that write dirty data back at `close`, and report errors there, as NFS, are among those of
+    /// which this is true: `fdatasync` has reported them before, so that the result of `close` says no more.
     fn needs_fdatasync(&self) -> bool {
         !self.has_reliable_syncfs()
     }
