@@ -231,7 +231,7 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         match self.check_reopen(origin.session, id, mode) {
             Some(checked) => checked?,
-            None if created => {}
+            None if created => drop(self.names().find(ino)?),
             None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
         self.fence_silent_holder(node, ino, Some(origin.session))?;
