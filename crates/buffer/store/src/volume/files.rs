@@ -391,8 +391,8 @@ impl<O: Objects> Volume<O> {
                 self.when_durable(node, record, VolumeAction::RemovePieces(ino, length.pieces));
             }
         }
-        if self.space.remove_object(ino) {
-            let action = AfterDurable::RemoveObject(self.object(ino));
+        if let Some(bytes) = self.space.remove_object(ino) {
+            let action = AfterDurable::RemoveObject(self.object(ino), bytes);
             node.journal.when_durable(record, action);
         }
     }

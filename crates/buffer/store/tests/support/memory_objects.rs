@@ -322,7 +322,7 @@ impl Objects for MemoryObjects {
         })
     }
 
-    fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
+    fn remove(&mut self, id: ObjectId, _: u64) -> Result<(), Errno> {
         let mut tables = self.tables();
         tables.objects.remove(&id);
         tables.durable.remove(&id);
