@@ -6,6 +6,8 @@
 #   - tests with Slurm
 #   - tests of the Python package, with Debian's Python, which has pandas
 #   - lints (scripts/lint.sh), with a low priority and a target directory of their own
+#
+# Without loop devices, as in most containers, some tests fail unless FOREBAY_WITHOUT_LOOP=1 is set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use forebay_net::auth::Authenticator;
-use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, Metadata};
+use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, Metadata, SetXattrs};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -158,11 +158,7 @@ impl Metadata for Remote {
         self.attributes(Access::Stat)
     }
 
-    fn set_metadata(
-        &self,
-        _: &FileStat,
-        _: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
+    fn set_metadata(&self, _: &FileStat, _: SetXattrs<'_>) -> Result<(), Errno> {
         Err(Errno::ROFS)
     }
 

@@ -2,11 +2,12 @@
 //! them learns it from `fsync`. Needs root and loop devices.
 
 use crate::support;
-use forebay_client::{ClientOptions, Fs};
+use forebay_client::{ClientOptions, File, Fs};
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::{Errno, Ino};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use support::process::{Process, key};
 use support::{INSTANCE, READ_WRITE, Temporary, make_instance};
 
@@ -26,7 +27,7 @@ struct ThinDevice {
 }
 
 impl ThinDevice {
-    /// `None` where there are no loop devices, as in most containers.
+    /// `None` where there are no loop devices, and need not be.
     fn new(temporary: &Temporary, flash: &Path) -> Option<ThinDevice> {
         assert!(rustix::process::geteuid().is_root(), "this test mounts file systems: run as root");
         let (storage, objects) = (temporary.dir("storage"), flash.join("objects"));
@@ -39,7 +40,7 @@ impl ThinDevice {
         let mut mount = Command::new("mount");
         mount.args(["-o", "loop"]).arg(&image).arg(&device.objects);
         if !mount.status().unwrap().success() {
-            eprintln!("loop devices are not available: write errors are not tested");
+            support::expect_no_loop_devices("a failed write-back");
             return None;
         }
         Some(device)
@@ -67,6 +68,20 @@ impl Drop for ThinDevice {
     }
 }
 
+fn attach(process: &Process, remote: bool) -> Fs {
+    let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
+    let address = if remote { process.remote() } else { process.local() };
+    Fs::attach(address, INSTANCE, options).unwrap()
+}
+
+/// A file that is durable.
+fn create(fs: &Fs) -> Arc<File> {
+    let created = fs.create(Ino::ROOT, b"shared", 0o644, true, REMOTE).unwrap().file;
+    created.write_all_at(b"x", 0).unwrap();
+    created.fsync(false).unwrap();
+    created
+}
+
 #[test]
 fn every_client_that_wrote_lost_data_gets_an_error_from_fsync() {
     let temporary = Temporary::new();
@@ -74,15 +89,9 @@ fn every_client_that_wrote_lost_data_gets_an_error_from_fsync() {
     let Some(device) = ThinDevice::new(&temporary, &flash) else { return };
     let process = Process::start(&flash);
     make_instance(process.local(), 128 * MIB);
-    let attach = |remote| {
-        let options = ClientOptions { key: Some(key()), ..ClientOptions::default() };
-        let address = if remote { process.remote() } else { process.local() };
-        Fs::attach(address, INSTANCE, options).unwrap()
-    };
+    let attach = |remote| attach(&process, remote);
     let first = attach(true);
-    let created = first.create(Ino::ROOT, b"shared", 0o644, true, REMOTE).unwrap().file;
-    created.write_all_at(b"x", 0).unwrap();
-    created.fsync(false).unwrap();
+    let created = create(&first);
     let others = [(attach(true), REMOTE), (attach(true), REMOTE), (attach(false), READ_WRITE)];
     let opened = others.iter().map(|(fs, mode)| fs.open(created.ino(), *mode).unwrap().file);
     let files: Vec<_> = std::iter::once(created.clone()).chain(opened).collect();
@@ -101,5 +110,31 @@ fn every_client_that_wrote_lost_data_gets_an_error_from_fsync() {
         file.fsync(false).unwrap();
     }
     drop((files, created, others, first));
+    drop(process);
+}
+
+/// The kernel tells a daemon that starts again nothing of an error that it has told the one before.
+#[test]
+fn writer_learns_of_lost_data_after_a_restart_although_another_one_was_told_before() {
+    let temporary = Temporary::new();
+    let flash = temporary.dir("flash");
+    let Some(device) = ThinDevice::new(&temporary, &flash) else { return };
+    let mut process = Process::start(&flash);
+    make_instance(process.local(), 128 * MIB);
+    let (first, second) = (attach(&process, true), attach(&process, true));
+    let told = create(&first);
+    let other = second.open(told.ino(), REMOTE).unwrap().file;
+    device.exhaust();
+    let data = vec![7; MIB as usize];
+    told.write_all_at(&data, 4 * MIB).unwrap();
+    other.write_all_at(&data, 8 * MIB).unwrap();
+    assert!(told.fsync(false).is_err());
+    process.kill();
+    device.extend();
+    process.restart();
+    assert_eq!(other.fsync(false), Err(Errno::EIO));
+    other.write_all_at(&data, 8 * MIB).unwrap();
+    other.fsync(false).unwrap();
+    drop((told, other, first, second));
     drop(process);
 }

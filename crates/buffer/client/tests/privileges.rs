@@ -1,8 +1,12 @@
-//! What a change of contents takes from a program on a mount: set-id bits and file capabilities.
+//! What a change of contents takes from a program: set-id bits and file capabilities.
 //!
-//! Each check runs on a local file system, too. Needs root, because it acts as several users.
+//! Each check of mounts runs on a local file system, too. Needs root, because it acts as several users.
 
 use crate::support;
+use forebay_client::{ClientOptions, Fs, NodeAddresses};
+use forebay_protocol::message::{CAPABILITY_XATTR, InstanceSpec, SetAttr, XattrMode};
+use forebay_protocol::{Errno as FsErrno, Ino};
+use forebay_store::daemon::{Daemon, StoreOptions};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, getxattr, removexattr,
     setxattr, statx,
@@ -12,7 +16,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use support::{as_user, on_all, wait_until_attributes_are_cached};
+use support::striped_admin::StripedAdmin;
+use support::{
+    READ, READ_WRITE, STRIPE, Temporary, as_user, attach, on_all, spec,
+    wait_until_attributes_are_cached,
+};
 
 /// The mode alone, which the kernel takes from its cache although other attributes there are out of date.
 fn mode(path: &Path) -> u32 {
@@ -135,4 +143,66 @@ fn change_of_contents_by_anybody_removes_the_capabilities_of_a_program() {
         setxattr(&path, name, &value, XattrFlags::empty()).unwrap();
         assert_eq!(as_user(1000, 1000, || removexattr(&path, name)), Err(Errno::PERM));
     });
+}
+
+/// No kernel sees the writes of a program that uses the library, so that opening takes them.
+#[test]
+fn library_client_of_a_user_takes_set_id_bits_and_capabilities() {
+    for nodes in [1, 3] {
+        let temporary = Temporary::new();
+        let start = |node| {
+            Daemon::start(StoreOptions::new(temporary.dir(&format!("flash{node}")))).unwrap()
+        };
+        let daemons: Vec<Daemon> = (0..nodes).map(start).collect();
+        let addresses: Vec<_> = daemons.iter().map(Daemon::address).collect();
+        let addresses = NodeAddresses::from(addresses);
+        let admin = StripedAdmin::connect(addresses.clone(), &ClientOptions::default()).unwrap();
+        let spec = InstanceSpec { uid: 1000, gid: 1000, ..spec(64 << 20) };
+        admin.create_instance(&spec, STRIPE).unwrap();
+        let root = attach(addresses.clone());
+        let file = root.create(Ino::ROOT, b"program", 0o755, true, READ_WRITE).unwrap().file;
+        file.write_all_at(b"contents", 0).unwrap();
+        let ino = file.ino();
+        drop(file);
+        let prepare = |mode| {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            root.set_attr(ino, None, set).unwrap();
+            root.set_xattr(ino, CAPABILITY_XATTR, &[0; 20], XattrMode::Any).unwrap();
+        };
+        let check = |mode: u16, has_capabilities: bool, what: &str| {
+            assert_eq!(root.get_attr(ino).unwrap().mode, mode, "{what}, {nodes} nodes");
+            let found = root.get_xattr(ino, CAPABILITY_XATTR).err();
+            let expected = (!has_capabilities).then_some(FsErrno::ENODATA);
+            assert_eq!(found, expected, "{what}, {nodes} nodes");
+        };
+        let as_stranger = |gid, act: &(dyn Fn(Fs, Ino) + Sync)| {
+            as_user(1000, gid, || {
+                let fs = attach(addresses.clone());
+                let found = fs.lookup(Ino::ROOT, b"program").unwrap().ino;
+                act(fs, found);
+            });
+        };
+        prepare(0o6777);
+        as_stranger(1000, &|fs, ino| drop(fs.open(ino, READ).unwrap()));
+        check(0o6777, true, "open for reading");
+        for (mode, after) in [(0o4777, 0o777), (0o6777, 0o777), (0o2767, 0o767)] {
+            prepare(mode);
+            as_stranger(1000, &|fs, ino| {
+                let opened = fs.open(ino, READ_WRITE).unwrap();
+                assert_eq!(opened.attr.mode, after);
+                opened.file.write_all_at(b"other", 0).unwrap();
+            });
+            check(after, false, "write");
+        }
+        prepare(0o4777);
+        as_stranger(1000, &|fs, ino| {
+            let set = SetAttr { size: Some(3), ..SetAttr::default() };
+            fs.set_attr(ino, None, set).unwrap();
+        });
+        check(0o777, false, "truncate");
+        // Root, who may set them, keeps the bits.
+        prepare(0o4777);
+        drop(root.open(ino, READ_WRITE).unwrap());
+        check(0o4777, true, "open by root");
+    }
 }

@@ -187,8 +187,8 @@ fn write_stepwise(
     let fill = || {
         let failed = |action| move |errno| Failure::target(action, errno);
         hidden.write_all_at(contents, 0).map_err(failed("writing its copy"))?;
-        let set = hidden.set_metadata(stat, &mut || Ok(()));
-        let _ = set.map_err(failed("setting owner, permissions and times of its copy"))?;
+        let set = hidden.set_metadata(stat, &mut |mode| mode);
+        set.map_err(failed("setting owner, permissions and times of its copy"))?;
         if hidden.needs_fdatasync() {
             hidden.fdatasync().map_err(failed("syncing its copy"))?;
         }

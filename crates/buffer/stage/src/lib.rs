@@ -19,9 +19,12 @@
 //! - Several movers can [share](Share) a stage.
 //! - With a journal, an interrupted stage continues: files, and parts of large files, are not copied
 //!   twice.
+//! - Nobody gets permissions of a copy that he does not have of its source, also where the target has no
+//!   access control lists.
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
+mod acl;
 mod apply_logs;
 mod context;
 mod copy_file;

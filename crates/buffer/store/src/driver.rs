@@ -84,6 +84,9 @@ pub struct ObjectSync {
     /// The handle through which the client has written. A write error that the kernel notes while
     /// the handle's file is open fails the next sync through it, whoever else was told.
     pub opened: (SessionId, HandleId),
+    /// The slot and the number of the call. See
+    /// [`HandleSyncs`](crate::sync_failures::HandleSyncs).
+    pub call: (u32, u64),
     /// Whether its times need not be durable.
     pub data_only: bool,
     /// Whether its existence may not be durable.

@@ -17,5 +17,6 @@ pub mod recovery;
 pub mod shared_space;
 mod state;
 pub mod storage;
+pub mod sync_failures;
 mod tag_key;
 mod volume;

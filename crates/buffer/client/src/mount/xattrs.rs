@@ -4,14 +4,11 @@ use super::convert;
 use super::mounted_fs::MountedFs;
 use crate::fs::Fs;
 use forebay_fuse::{INodeNo, Request};
-use forebay_protocol::message::{is_acl, is_xattr_supported};
+use forebay_protocol::message::{CAPABILITY_XATTR, is_acl, is_xattr_supported};
 use forebay_protocol::{Errno, Ino};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
-
-/// File capabilities.
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl MountedFs {
     pub fn do_get_xattr(
@@ -49,7 +46,7 @@ impl MountedFs {
             self.negative_lookups.forget_directory(ino);
         }
         change(&self.fs_for(request), ino)?;
-        if name.as_bytes() == CAPABILITY {
+        if name.as_bytes() == CAPABILITY_XATTR {
             self.opens.mark_capabilities(ino);
         }
         if is_search_restricted {
@@ -67,7 +64,7 @@ impl MountedFs {
         self.change_xattr(request, ino, name, |fs, ino| {
             // The kernel refuses that to processes without privileges, but requests it itself when they
             // truncate the file, or reserve space of it.
-            let fs = if name.as_bytes() == CAPABILITY { &self.fs_as_root() } else { fs };
+            let fs = if name.as_bytes() == CAPABILITY_XATTR { &self.fs_as_root() } else { fs };
             fs.remove_xattr(ino, name.as_bytes())
         })
     }
@@ -80,7 +77,10 @@ impl MountedFs {
         }
         let fs = self.fs_as_root();
         // Most inodes with extended attributes have none, and a removal recalls leases of other clients.
-        match fs.get_xattr(ino, CAPABILITY).and_then(|_| fs.remove_xattr(ino, CAPABILITY)) {
+        match fs
+            .get_xattr(ino, CAPABILITY_XATTR)
+            .and_then(|_| fs.remove_xattr(ino, CAPABILITY_XATTR))
+        {
             Err(Errno::ENODATA) => Ok(()),
             removed => removed,
         }

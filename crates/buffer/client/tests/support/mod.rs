@@ -248,6 +248,15 @@ pub fn need(program: &str) {
     );
 }
 
+/// Fails because a file cannot be mounted on a loop device, unless the tests are to pass without what needs
+/// that: `FOREBAY_WITHOUT_LOOP=1`.
+pub fn expect_no_loop_devices(untested: &str) {
+    assert!(
+        std::env::var_os("FOREBAY_WITHOUT_LOOP").is_some_and(|value| value == "1"),
+        "loop devices are not available: with FOREBAY_WITHOUT_LOOP=1 {untested} is not tested"
+    );
+}
+
 /// Runs `act` in a thread of another user without supplementary groups.
 pub fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
     as_user_in(uid, gid, &[], act)

@@ -6,6 +6,7 @@ use forebay_policy::pool::NodeId;
 use crate::machines::MachineId;
 use crate::random::Random;
 use crate::requests::envelope;
+use crate::store_support::object_faults::FaultRates;
 use crate::world::{HOSTS, MS, NODES, SECOND, World};
 
 /// Rates of faults, per mille.
@@ -22,6 +23,8 @@ pub struct Faults {
     pub power: bool,
     /// A crashed node has lost its disk.
     pub lose_disk: u64,
+    /// The device under data objects fails.
+    pub objects: FaultRates,
     /// A fault of the parallel file system, or a partition, within a second.
     pub outage: u64,
     /// Two machines cannot reach each other, and reach all others, within a second.
@@ -44,6 +47,7 @@ impl Faults {
             crash: 0,
             power: false,
             lose_disk: 0,
+            objects: FaultRates::default(),
             outage: 0,
             cut_pair: 0,
             never_returns: 0,
@@ -63,7 +67,13 @@ impl Faults {
         let power = random.chance(400);
         let mut pairs = Random::new(seed ^ 0x9a15);
         let cut_pair = u64::from(pairs.chance(300)) * (5 + pairs.below(30));
+        let mut device = Random::new(seed ^ 0xde_71ce);
+        let objects = match device.chance(300) {
+            true => FaultRates { write_back: device.below(60), transfer: device.below(10) },
+            false => FaultRates::default(),
+        };
         Faults {
+            objects,
             cut_pair,
             lose_message: random.below(200),
             repeat_message: random.below(200),

@@ -6,7 +6,8 @@
 //! Faults: messages are lost, delayed and repeated; connections break; machines are partitioned from
 //! all others, or from one; they crash between any two steps and at any write of a log, lose power and
 //! unsynced data, or lose their disks; nodes never return, and are given up by an operator, who may be
-//! wrong, or drained and put back into service, while persistent instances move off it; logs fill up; the parallel file system is unreachable, crashes, and fills up.
+//! wrong, or drained and put back into service, while persistent instances move off it; logs fill up; data cannot be
+//! written back, read or written; the parallel file system is unreachable, crashes, and fills up.
 //!
 //! Invariants:
 //! - synced data survives, and without power cuts all acknowledged data does; processes read what
@@ -178,6 +179,7 @@ fn invariants_hold_under_faults() {
             sums.private_uses,
             sums.replicas_read,
             sums.pairs_cut,
+            sums.failed_write_backs,
         ];
         assert!(others.iter().all(|count| *count > 20), "{sums:?}");
     }

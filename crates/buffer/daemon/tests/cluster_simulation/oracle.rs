@@ -32,7 +32,7 @@ counts! {
     messages_repeated, links_broken, isolations, failed_movers, pfs_crashes, pfs_away, processes,
     files_compared, drains, full_logs, lists, deferred, private_uses, replicas_read,
     nodes_gone, nodes_given_up, nodes_returned, short_logs, fences, pairs_cut, shares,
-    evacuations, evacuated, batches,
+    evacuations, evacuated, batches, failed_write_backs,
 }
 
 /// A job's data.

@@ -19,6 +19,7 @@ use crate::machines::{MachineId, to_rows};
 use crate::network::node_at;
 use crate::store_support::daemon::{Output, SyncRequest, at};
 use crate::store_support::memory_storage::Fault;
+use crate::store_support::object_faults::FaultRates;
 use crate::store_support::seeds::root;
 use crate::world::{Event, MS, World};
 
@@ -72,6 +73,8 @@ impl World {
         }
         self.steps += 1;
         let outputs = storage.daemon.step(now, input);
+        self.note_lost_data(index);
+        let storage = &self.nodes[index];
         let is_short = storage.daemon.log_space < LogSpace::Normal;
         self.oracle.counts.short_logs += u64::from(is_short);
         let Some(outputs) = outputs else {
@@ -139,15 +142,29 @@ impl World {
         if storage.node.is_none() {
             return;
         }
-        if let Some(request) = &request {
-            storage.daemon.sync_objects(request);
-        }
+        let synced = match &request {
+            Some(request) => storage.daemon.sync_objects(request).map(drop),
+            None => Ok(()),
+        };
+        self.note_lost_data(index);
+        let storage = &mut self.nodes[index];
         let Some(last) = storage.daemon.sync_log() else {
             return self.crash_node(index, false);
         };
         self.daemon_step(index, Input::LogSynced(last));
         if let Some(SyncRequest { conn, seq, .. }) = request {
-            self.reply(conn, seq, Reply::Done);
+            self.reply(conn, seq, synced.map_or_else(Reply::Failed, |()| Reply::Done));
+        }
+    }
+
+    /// Data that could not be written back count as lost in a power cut: nobody expects them unless they are
+    /// synced later.
+    fn note_lost_data(&mut self, index: usize) {
+        let lost = self.nodes[index].daemon.objects.take_lost();
+        if !lost.is_empty() {
+            self.trace_line(|| format!("node {index} loses unsynced data of {lost:?}"));
+            self.oracle.counts.failed_write_backs += 1;
+            self.oracle.losses.power_cuts.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -210,7 +227,12 @@ impl World {
     fn node_faults(&mut self, index: usize) {
         let crash = self.faults.crash;
         let disk = self.nodes[index].daemon.storage.clone();
-        if self.chance(crash) {
+        self.set_object_faults(index);
+        // An operator restarts a daemon whose syncs all fail.
+        let is_restarted = self.nodes[index].daemon.puts_fail() && self.random.chance(300);
+        if is_restarted {
+            self.crash_node(index, false);
+        } else if self.chance(crash) {
             let power_cut = self.power_fails();
             self.crash_node(index, power_cut);
         } else if self.chance(crash) {
@@ -222,6 +244,15 @@ impl World {
             disk.set_fault(Fault { crash_after_ops: None, capacity_bytes });
         } else if !self.faulty() || self.random.chance(100) {
             disk.set_fault(Fault::default());
+        }
+    }
+
+    /// Failures of the device under data objects, while there are faults.
+    fn set_object_faults(&mut self, index: usize) {
+        let rates = if self.faulty() { self.faults.objects } else { FaultRates::default() };
+        if self.faults.objects != FaultRates::default() {
+            let seed = self.random.next();
+            self.nodes[index].daemon.objects.set_faults(seed, rates);
         }
     }
 

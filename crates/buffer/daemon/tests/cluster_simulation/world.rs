@@ -118,7 +118,8 @@ impl World {
         let mut random = Random::new(seed);
         let mut oracle = Oracle::default();
         let power = &oracle.losses.power;
-        power.store(faults.power, Ordering::Relaxed);
+        let loses_data = faults.power || faults.objects.write_back > 0;
+        power.store(loses_data, Ordering::Relaxed);
         let shared = Shared::new(seed);
         let pfs = Pfs::new(Machine(shared.clone()));
         let hosts: Vec<String> = (0..HOSTS).map(host_name).collect();

@@ -225,6 +225,9 @@ pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The same for the list that new entries of a directory inherit.
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
+/// Name of the extended attribute with the capabilities of a program.
+pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
+
 /// Whether an extended attribute of this name is an access control list.
 pub fn is_acl(name: &[u8]) -> bool {
     name == ACCESS_ACL || name == DEFAULT_ACL

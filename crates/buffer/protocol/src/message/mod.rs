@@ -23,9 +23,9 @@ pub use batch::{
 };
 pub use delegation::{DELEGATION_RECALL_NS, Delegated, Trailing};
 pub use file::{
-    ACCESS_ACL, Allocate, Attr, CreateMode, DEFAULT_ACL, DIRECTORY_ENTRY_BYTES, DirEntry, FileKind,
-    NewInode, OnExisting, OpenMode, Provisional, SetAttr, SetTime, XattrMode, is_acl,
-    is_xattr_supported,
+    ACCESS_ACL, Allocate, Attr, CAPABILITY_XATTR, CreateMode, DEFAULT_ACL, DIRECTORY_ENTRY_BYTES,
+    DirEntry, FileKind, NewInode, OnExisting, OpenMode, Provisional, SetAttr, SetTime, XattrMode,
+    is_acl, is_xattr_supported,
 };
 pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
 pub use limits::{

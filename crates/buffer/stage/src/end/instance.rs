@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
-    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, ReadFile, SmallFile,
-    SpecialFile,
+    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, ReadFile, SetXattrs,
+    SmallFile, SpecialFile,
 };
 
 /// Bytes of directory entries per request.
@@ -203,15 +203,10 @@ impl Metadata for InstanceDir {
         Ok(file_stat(&self.namespace.fs.get_attr(self.ino)?))
     }
 
-    fn set_metadata(
-        &self,
-        wanted: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
+    fn set_metadata(&self, wanted: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
         let now = self.stat()?;
-        let set = set_xattrs();
-        set_inode_metadata(&self.namespace.fs, self.ino, (now.uid, now.gid), wanted)?;
-        Ok(set)
+        let wanted = FileStat { mode: set_xattrs(wanted.mode), ..*wanted };
+        set_inode_metadata(&self.namespace.fs, self.ino, (now.uid, now.gid), &wanted)
     }
 
     xattr_methods!();
@@ -426,15 +421,10 @@ impl Metadata for InstanceFile {
         Ok(file_stat(&self.namespace.fs.get_attr(self.ino())?))
     }
 
-    fn set_metadata(
-        &self,
-        wanted: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
-        let set = set_xattrs();
+    fn set_metadata(&self, wanted: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
+        let wanted = FileStat { mode: set_xattrs(wanted.mode), ..*wanted };
         let owner = (self.opened.uid, self.opened.gid);
-        set_inode_metadata(&self.namespace.fs, self.ino(), owner, wanted)?;
-        Ok(set)
+        set_inode_metadata(&self.namespace.fs, self.ino(), owner, &wanted)
     }
 
     xattr_methods!();

@@ -16,7 +16,9 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::identity::{Entered, Identity};
-use super::{DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SmallFile};
+use super::{
+    DirHandle, FileHandle, FileKind, FileStat, Metadata, PutOutcome, SetXattrs, SmallFile,
+};
 
 /// The user whose permissions apply; `None` for that of this process.
 pub(super) type User = Option<Arc<Identity>>;
@@ -154,21 +156,16 @@ impl Metadata for OpenFile {
         Ok(file_stat(&fstat(&self.fd)?))
     }
 
-    fn set_metadata(
-        &self,
-        wanted: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
+    fn set_metadata(&self, wanted: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
         let now = fstat(&self.fd)?;
         let entered = self.enter()?;
         self.set_owner(&self.fd, &now, wanted)?;
         // Each extended attribute is set with the same permissions, which are entered again.
         drop(entered);
-        let set = set_xattrs();
+        let wanted = FileStat { mode: set_xattrs(wanted.mode), ..*wanted };
         let _entered = self.enter()?;
         // An access control list is a part of the permissions.
-        OpenFile::set_mode_and_times(&self.fd, &fstat(&self.fd)?, wanted)?;
-        Ok(set)
+        OpenFile::set_mode_and_times(&self.fd, &fstat(&self.fd)?, &wanted)
     }
 
     fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {
@@ -449,6 +446,8 @@ impl FileHandle for OpenFile {
         }
     }
 
+    /// File systems that write dirty data back at `close`, and report errors there, as NFS, are among those of
+    /// which this is true: `fdatasync` has reported them before, so that the result of `close` says no more.
     fn needs_fdatasync(&self) -> bool {
         !self.has_reliable_syncfs()
     }

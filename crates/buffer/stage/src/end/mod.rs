@@ -150,18 +150,17 @@ pub(crate) fn is_xattr_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
+/// Sets extended attributes. Returns the permission bits that the file or directory may have then; those
+/// that it should have are the argument.
+pub type SetXattrs<'a> = &'a mut dyn FnMut(u32) -> u32;
+
 /// An open file or directory.
 pub trait Metadata {
     /// Its attributes now.
     fn stat(&self) -> Result<FileStat, Errno>;
     /// Sets the owner and group of `stat` as far as that is permitted, its permissions and times.
-    /// `set_xattrs` runs in between, because a change of owner may remove extended attributes; its
-    /// result is returned in `Ok`.
-    fn set_metadata(
-        &self,
-        stat: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno>;
+    /// `set_xattrs` runs in between, because a change of owner may remove extended attributes.
+    fn set_metadata(&self, stat: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno>;
     /// Names of its extended attributes; `NOTSUP` if the file system has none.
     fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno>;
     /// The value of an extended attribute.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, LocalFileSystem, Metadata};
+use forebay_stage::end::{
+    DirHandle, FileHandle, FileStat, FileSystem, LocalFileSystem, Metadata, SetXattrs,
+};
 use rustix::io::Errno;
 
 /// The kind of operation that waits.
@@ -107,11 +109,7 @@ impl<T: Metadata + ?Sized> Metadata for Gated<Box<T>> {
         self.inner.stat()
     }
 
-    fn set_metadata(
-        &self,
-        stat: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
+    fn set_metadata(&self, stat: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
         self.inner.set_metadata(stat, set_xattrs)
     }
 

@@ -277,6 +277,15 @@ pub fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
     entries
 }
 
+/// Fails because a file cannot be mounted on a loop device, unless the tests are to pass without what needs
+/// that: `FOREBAY_WITHOUT_LOOP=1`.
+pub fn expect_no_loop_devices(untested: &str) {
+    assert!(
+        std::env::var_os("FOREBAY_WITHOUT_LOOP").is_some_and(|value| value == "1"),
+        "loop devices are not available: with FOREBAY_WITHOUT_LOOP=1 {untested} is not tested"
+    );
+}
+
 /// Pseudo-random bytes.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// An action that must not happen before a log record is durable.
 #[derive(Debug)]
 pub enum AfterDurable {
-    /// Remove the data object of a dropped inode.
-    RemoveObject(ObjectId),
+    /// Remove the data object of a dropped inode, which takes so many bytes.
+    RemoveObject(ObjectId, u64),
     /// Remove all objects of a removed instance.
     RemoveInstance(InstanceId),
     /// Continue in a volume.

@@ -7,7 +7,7 @@ use super::replacement_syncer::ReplacementSyncer;
 use super::scrubber::{ScrubCounters, ScrubOptions, start_scrubber};
 use super::worker::{OverflowWorker, Worker, start_thread};
 use crate::node::ConnId;
-use crate::objects::{DiskObjects, ObjectId, RemovalQueue};
+use crate::objects::{DiskObjects, FreeingQueue, ObjectId, RemovalQueue};
 use forebay_protocol::message::MAX_INLINE_FILE_BYTES;
 use forebay_protocol::{Errno, InstanceId, Reply};
 use std::io;
@@ -24,8 +24,7 @@ pub struct ObjectWorkers {
     checksummer: Worker<ChecksumJob>,
     written: Arc<WrittenObjects>,
     scrubber: Option<Worker<()>>,
-    removal_queue: Arc<RemovalQueue>,
-    removal_thread: JoinHandle<()>,
+    removal: RemovalWorker,
 }
 
 impl ObjectWorkers {
@@ -50,10 +49,7 @@ impl ObjectWorkers {
             checksum_interval,
         )?;
         let scrubber = start_scrubber(&objects, &mailbox, scrub, scrub_counters)?;
-        let removal_queue = objects.removal_queue();
-        let removals = removal_queue.clone();
-        let removal_thread =
-            start_thread("forebay-remove".into(), &mailbox, move || removals.run_worker())?;
+        let removal = RemovalWorker::start(&objects, &mailbox)?;
         Ok(ObjectWorkers {
             objects,
             mailbox,
@@ -62,8 +58,7 @@ impl ObjectWorkers {
             checksummer,
             written,
             scrubber,
-            removal_queue,
-            removal_thread,
+            removal,
         })
     }
 
@@ -119,20 +114,34 @@ impl ObjectWorkers {
         if let Some(scrubber) = self.scrubber {
             scrubber.shut_down();
         }
-        RemovalWorker { queue: self.removal_queue, thread: self.removal_thread }
+        self.removal
     }
 }
 
-/// The thread that removes the objects of removed instances.
+/// The threads that remove the objects of removed instances, and free the blocks of removed objects.
 pub struct RemovalWorker {
-    queue: Arc<RemovalQueue>,
-    thread: JoinHandle<()>,
+    removals: Arc<RemovalQueue>,
+    remover: JoinHandle<()>,
+    freeing: Arc<FreeingQueue>,
+    freer: JoinHandle<()>,
 }
 
 impl RemovalWorker {
-    /// Stop the thread; it may finish small removals first.
+    fn start(objects: &DiskObjects, mailbox: &Arc<Mailbox>) -> io::Result<RemovalWorker> {
+        let (removals, freeing) = (objects.removal_queue(), objects.freeing_queue());
+        let queue = removals.clone();
+        let remover = start_thread("forebay-remove".into(), mailbox, move || queue.run_worker())?;
+        let queue = freeing.clone();
+        let freer = start_thread("forebay-free".into(), mailbox, move || queue.run_worker())?;
+        freeing.accept();
+        Ok(RemovalWorker { removals, remover, freeing, freer })
+    }
+
+    /// Stop the threads; they may finish small removals first.
     pub fn shut_down(self) {
-        self.queue.stop_worker();
-        let _ = self.thread.join();
+        self.removals.stop_worker();
+        self.freeing.stop_worker();
+        let _ = self.remover.join();
+        let _ = self.freer.join();
     }
 }

@@ -25,6 +25,7 @@ use crate::objects::{DiskObjects, Objects, RemovalQueue, boot_hash};
 use crate::recovery;
 use crate::state::NodeState;
 use crate::storage::{DiskStorage, is_out_of_space};
+use crate::sync_failures::{boot_after, failed_syncs};
 use crate::tag_key::load_tag_key;
 use forebay_net::auth::Authenticator;
 use forebay_net::in_process::{self, InProcessService, Registration};
@@ -129,7 +130,8 @@ fn recover(options: &StoreOptions) -> Result<Recovered, StartError> {
     let node = Node::start(state, last, objects.clone(), limits, clock.now(), seed);
     let mut node =
         node.map_err(|errno| StartError::Io(objects_dir.display().to_string(), errno.into()))?;
-    node.set_boot_id(boot_hash());
+    let failed = at(log_dir.display(), failed_syncs(&storage))?;
+    node.set_boot_id(boot_after(boot_hash(), failed));
     if let Some(shared) = &options.shared_space {
         node.share_space(shared.clone());
     }

@@ -12,6 +12,7 @@ use crate::driver::ObjectSync;
 use crate::node::ConnId;
 use crate::objects::DiskObjects;
 use crate::storage::{DiskStorage, Storage};
+use crate::sync_failures::note_failed_sync;
 use forebay_protocol::{Errno, Reply};
 use std::io;
 use std::sync::Arc;
@@ -62,10 +63,10 @@ impl SyncData for OpenedData {
         let open = self.opens.get_handle(session, handle).ok();
         let open = open.filter(|open| open.object == sync.object);
         match &open {
-            Some(open) => match open.open_file(&self.objects)? {
+            Some(open) => open.syncs.sync(sync.call, || match open.open_file(&self.objects)? {
                 Some(file) => self.objects.sync_file(file, sync.data_only),
                 None => Ok(()), // never had data, or was removed
-            },
+            }),
             None => self.objects.sync_object(sync.object, sync.data_only),
         }
     }
@@ -218,6 +219,10 @@ impl LogSyncer {
                 self.mailbox.post(LoopEvent::LogFailed);
                 continue;
             }
+            // Before anybody learns it.
+            if batch.iter().any(|(_, result)| result.is_err()) {
+                note_failed_sync(&self.storage);
+            }
             let replies = batch.into_iter().filter_map(|(job, result)| {
                 let (conn, seq) = job.caller?;
                 let reply = result.map_or_else(Reply::Failed, |()| Reply::Done);
@@ -337,7 +342,8 @@ mod tests {
         let sync = |seq| {
             let object = ObjectId { instance: InstanceId(1), ino: Ino(seq) };
             let opened = (SessionId(1), HandleId(seq));
-            let sync = ObjectSync { object, opened, data_only: false, is_new: false };
+            let call = (0, seq);
+            let sync = ObjectSync { object, opened, call, data_only: false, is_new: false };
             SyncJob { caller: Some((ConnId(1), seq)), object: Some(sync), ..log_job("log.1", 1) }
         };
         let count = 4 * OBJECT_THREADS as u64;

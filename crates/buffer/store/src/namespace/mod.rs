@@ -276,6 +276,11 @@ impl Inode {
         }
     }
 
+    /// Whether a program gets its user or group.
+    pub fn has_set_id(&self) -> bool {
+        self.mode & 0o6000 != 0
+    }
+
     /// Whether it has no name, and may get one.
     pub fn is_linkable(&self) -> bool {
         self.xattrs.contains_key(LINKABLE)

@@ -410,7 +410,7 @@ pub(super) fn plan_attributes(
             return Err(Errno::EFBIG);
         }
         set.mtime = Some(now);
-        if user.uid != 0 && set.mode.is_none() && inode.mode & 0o6000 != 0 {
+        if user.uid != 0 && set.mode.is_none() && inode.has_set_id() {
             set.mode = Some(without_set_id(user, inode)?);
         }
     }
@@ -418,7 +418,7 @@ pub(super) fn plan_attributes(
         if !writable {
             user.check_access(inode, WRITE)?;
         }
-        if inode.mode & 0o6000 != 0 {
+        if inode.has_set_id() {
             set.mode = Some(without_set_id(user, inode)?);
         }
     }

@@ -125,6 +125,7 @@ impl<O: Objects + Clone> Node<O> {
             session_uses_data_connections: session.uses_data_connections,
         };
         let completed = session.completed(slot, call.seq);
+        let completed = completed.filter(|result| !volume.is_dropped(&call.request, *result));
         let user = || credentials(&connection.peer, call.caller.as_ref());
         let mut reported_at = None;
         // A path is resolved again when the call is retried.

@@ -299,7 +299,7 @@ impl<O: Objects + Clone> Node<O> {
         self.context.journal.mark_durable(sequence);
         while let Some(action) = self.context.journal.pop_durable() {
             let removed = match action {
-                AfterDurable::RemoveObject(object) => self.objects.remove(object),
+                AfterDurable::RemoveObject(object, bytes) => self.objects.remove(object, bytes),
                 AfterDurable::RemoveInstance(id) => self.objects.remove_instance(id),
                 AfterDurable::Volume(id, action) => {
                     if let Some(volume) = self.volumes.get_mut(&id) {

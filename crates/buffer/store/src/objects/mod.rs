@@ -9,6 +9,7 @@ mod checksum;
 mod checksum_validity;
 mod damaged;
 mod disk;
+mod freeing;
 mod io_throttle;
 mod overwrite;
 mod removal;
@@ -18,6 +19,7 @@ pub use block_checksums::BlockChecksums;
 pub use checksum::{ScrubVerdict, boot_hash};
 pub use damaged::DamagedObjects;
 pub use disk::{DiskObjects, FOLDERS, RecordChecksumsError, list_instances};
+pub use freeing::FreeingQueue;
 pub use io_throttle::{IoThrottle, MIN_RATE};
 pub use overwrite::require_blocks;
 pub use removal::{RemovalProgress, RemovalQueue};
@@ -110,8 +112,9 @@ pub trait Objects {
     fn allocate(&mut self, id: ObjectId, range: Range<u64>, what: Allocate) -> Result<(), Errno>;
     /// The next byte at or after `offset` that is in a hole, or that is data.
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<FoundExtent, Errno>;
-    /// Remove an object; idempotent.
-    fn remove(&mut self, id: ObjectId) -> Result<(), Errno>;
+    /// Remove an object that takes about so many `bytes`; idempotent. Nobody finds it any more; its space may
+    /// be freed later.
+    fn remove(&mut self, id: ObjectId, bytes: u64) -> Result<(), Errno>;
     /// Whether opening the object for writing, or truncating it, first takes a sync, because its
     /// checksums would become valid again after a power failure.
     /// [`invalidate_checksums`](DiskObjects::invalidate_checksums) does that beforehand.

@@ -92,6 +92,7 @@ impl<O: Objects> Volume<O> {
         let change = names.plan_set(&requester.user, ino, set, is_writable, node.now.wall)?;
         let is_single = matches!(names.find(ino)?.body, Body::File);
         if set.size.is_some() {
+            self.remove_capabilities(node, ino);
             self.fence_silent_holder(node, ino, Some(requester.origin.session))?;
         }
         if is_single {

@@ -189,7 +189,8 @@ impl<O: Objects> Volume<O> {
             if self.space.has_object(ino) {
                 let is_new = self.space.is_fresh(ino);
                 let opened = (session, handle);
-                let sync = ObjectSync { object: self.object(ino), opened, data_only, is_new };
+                let call = (requester.origin.slot, requester.origin.seq);
+                let sync = ObjectSync { object: self.object(ino), opened, call, data_only, is_new };
                 object = (is_new || !by_client).then_some(sync);
             }
         }

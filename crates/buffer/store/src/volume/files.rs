@@ -8,7 +8,9 @@ use crate::log::LogSpace;
 use crate::namespace::{Access, Change, EXEC, Inode, PieceNodes, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
-use forebay_protocol::message::{CreateMode, NewInode, OpenMode, RECOVERY_SLOT, SetAttr};
+use forebay_protocol::message::{
+    CAPABILITY_XATTR, CreateMode, NewInode, OpenMode, RECOVERY_SLOT, SetAttr,
+};
 use forebay_protocol::{Credentials, Errno, FileKind, HandleId, Ino, Reply, SessionId};
 
 /// A file to create and open.
@@ -35,7 +37,8 @@ impl<O: Objects> Volume<O> {
         require_space_to_open(node, requester, mode)?;
         let origin = &requester.origin;
         let inode = self.names().find(ino)?;
-        match self.check_reopen(origin.session, id, mode) {
+        let reopened = self.check_reopen(origin.session, id, mode);
+        match reopened {
             Some(checked) => checked?,
             None => check_open(&requester.user, inode, mode)?,
         }
@@ -53,6 +56,9 @@ impl<O: Objects> Volume<O> {
         let is_empty = length.is_some_and(|length| length.known && length.size == 0);
         self.fence_silent_holder(node, ino, Some(origin.session))?;
         self.add_handle(node, origin, id, ino, mode)?;
+        if mode.write && reopened.is_none() && !node.sessions.get(origin.session)?.is_trusted {
+            self.take_privileges(node, requester, ino)?;
+        }
         if mode.truncate && is_file {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             let result = SlotResult::Opened(ino, false);
@@ -68,6 +74,35 @@ impl<O: Objects> Volume<O> {
             }
         }
         self.opened(node, origin, ino, (id, mode), false)
+    }
+
+    /// Take set-id bits and capabilities from a file that a user opens for writing. On a mount the first write
+    /// does so; a client of the library could write without saying so.
+    fn take_privileges(
+        &mut self,
+        node: &mut Context<O>,
+        requester: &Requester,
+        ino: Ino,
+    ) -> Result<(), Errno> {
+        let (user, now) = (&requester.user, node.now.wall);
+        let inode = self.names().find(ino)?;
+        if inode.has_set_id() && user.uid != 0 {
+            let set = SetAttr { clear_set_id: true, ..SetAttr::default() };
+            let change = self.names().plan_set(user, ino, &set, true, now)?;
+            self.log(node, VolumeEvent::Namespace(change), None);
+        }
+        self.remove_capabilities(node, ino);
+        Ok(())
+    }
+
+    /// Remove the capabilities of a program whose contents change.
+    pub fn remove_capabilities(&mut self, node: &mut Context<O>, ino: Ino) {
+        let inode = self.names().get(ino);
+        if inode.is_some_and(|inode| inode.xattrs.contains_key(CAPABILITY_XATTR)) {
+            let (name, now) = (CAPABILITY_XATTR.to_vec(), node.now.wall);
+            let change = Change::SetXattr { ino, name, value: None, now };
+            self.log(node, VolumeEvent::Namespace(change), None);
+        }
     }
 
     /// A handle that is open already was checked when it was opened, for the mode it was opened in.
@@ -196,7 +231,7 @@ impl<O: Objects> Volume<O> {
     ) -> Handled<O> {
         match self.check_reopen(origin.session, id, mode) {
             Some(checked) => checked?,
-            None if created => {}
+            None if created => drop(self.names().find(ino)?),
             None => check_open(&user()?, self.names().find(ino)?, mode)?,
         }
         self.fence_silent_holder(node, ino, Some(origin.session))?;
@@ -356,8 +391,8 @@ impl<O: Objects> Volume<O> {
                 self.when_durable(node, record, VolumeAction::RemovePieces(ino, length.pieces));
             }
         }
-        if self.space.remove_object(ino) {
-            let action = AfterDurable::RemoveObject(self.object(ino));
+        if let Some(bytes) = self.space.remove_object(ino) {
+            let action = AfterDurable::RemoveObject(self.object(ino), bytes);
             node.journal.when_durable(record, action);
         }
     }

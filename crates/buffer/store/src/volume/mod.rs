@@ -150,7 +150,7 @@ impl<O: Objects> Volume<O> {
             } else if volume.names().get(ino).is_some() {
                 volume.space.charge(ino, bytes);
             } else {
-                volume.objects.remove(volume.object(ino))?;
+                volume.objects.remove(volume.object(ino), bytes)?;
             }
         }
         Ok(volume)

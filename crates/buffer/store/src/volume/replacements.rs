@@ -181,8 +181,8 @@ impl<O: Objects> Volume<O> {
 
     /// Remove the object of a file that gets no inode.
     pub fn remove_staged(&mut self, staged: StagedFile) {
-        self.space.remove_object(staged.ino);
-        if let Err(error) = self.objects.remove(self.object(staged.ino)) {
+        let bytes = self.space.remove_object(staged.ino).unwrap_or(0);
+        if let Err(error) = self.objects.remove(self.object(staged.ino), bytes) {
             tracing::warn!(%error, "cannot remove a data object; the next start retries");
         }
     }

@@ -7,8 +7,8 @@ use crate::namespace::{Access, Body, EXEC, READ, WRITE};
 use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_protocol::message::{
-    FileRequest, FoundExtent, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest, StatFs,
-    XattrMode,
+    FileRequest, FoundExtent, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest,
+    PathOperation, StatFs, XattrMode,
 };
 use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
@@ -37,6 +37,21 @@ impl<O: Objects> Volume<O> {
         };
         self.tasks.origins().any(|other| own(&other))
             || self.coordinator.calls().any(|requester| own(&requester.origin))
+    }
+
+    /// Whether a call has made a file without a name that does not exist any more, because nobody had it open
+    /// after a restart. The repetition of the call makes another one.
+    pub fn is_dropped(&self, request: &Request, result: SlotResult) -> bool {
+        let request = match request {
+            Request::Name(request) => request,
+            Request::Path(path) => match &path.operation {
+                PathOperation::Name(request) => request,
+                PathOperation::Inode(_) | PathOperation::File(_) => return false,
+            },
+            _ => return false,
+        };
+        matches!((request, result), (NameRequest::CreateUnnamed { .. }, SlotResult::Opened(ino, true))
+            if self.names().get(ino).is_none())
     }
 
     /// Reply to the repetition of a call that led to `result`.

@@ -92,15 +92,13 @@ impl Space {
         self.charged = self.charged - before + bytes;
     }
 
-    /// Remove an object. `false`: there is none.
-    pub fn remove_object(&mut self, ino: Ino) -> bool {
+    /// Remove an object. Returns the bytes that it takes; `None`: there is none.
+    pub fn remove_object(&mut self, ino: Ino) -> Option<u64> {
         self.fresh.remove(&ino);
-        let Some(bytes) = self.objects.remove(&ino) else {
-            return false;
-        };
+        let bytes = self.objects.remove(&ino)?;
         assert!(bytes <= self.charged, "an object was charged");
         self.charged -= bytes;
-        true
+        Some(bytes)
     }
 
     /// Whether the existence of an object may not be durable.

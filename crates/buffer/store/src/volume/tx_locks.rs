@@ -1,6 +1,6 @@
 //! Locks of transactions, and of tasks that alter a file on all nodes.
 
-use crate::namespace::{Namespace, TxLock};
+use crate::namespace::{Inode, Namespace, TxLock};
 use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest};
 use forebay_protocol::peer::TxId;
 use forebay_protocol::{Ino, Request};
@@ -85,7 +85,8 @@ impl TxLocks {
             Request::Name(request) => self.block_name_request(names, request),
             Request::Inode(InodeRequest::SetAttr { ino, .. }) => self.has_inode(*ino),
             Request::File(FileRequest::Open { ino, open, .. }) => {
-                open.truncate && self.has_inode(*ino)
+                let changes_mode = || names.get(*ino).is_some_and(Inode::has_set_id);
+                (open.truncate || (open.write && changes_mode())) && self.has_inode(*ino)
             }
             Request::Inode(_)
             | Request::File(_)

@@ -33,6 +33,7 @@ pub struct Client {
     stale: Vec<(ConnId, Call)>,
     token: Option<SessionToken>,
     epoch: u64,
+    boot: u64,
     seq: u64,
     recovery_seq: u64,
     pending: Option<Request>,
@@ -54,6 +55,7 @@ impl Client {
             stale: Vec::new(),
             token: None,
             epoch: 0,
+            boot: 0,
             seq: 0,
             recovery_seq: 0,
             pending: None,
@@ -123,7 +125,15 @@ impl Client {
         let seq = self.seq.max(1);
         let sent = world.deliver(conn, call(seq, request))?;
         match sent.reply {
-            Reply::Attached { token, epoch, .. } => {
+            Reply::Attached { token, epoch, boot, .. } => {
+                if self.boot != boot {
+                    // The client's next sync of each file fails.
+                    let files = self.files.values().chain(&self.unnamed);
+                    for object in files.filter_map(|file| file.object) {
+                        world.lost.remove(&object.ino);
+                    }
+                    self.boot = boot;
+                }
                 if self.epoch != epoch {
                     self.restarted(world, token);
                 }
@@ -294,8 +304,23 @@ impl Client {
                 | Request::Inode(InodeRequest::GetFile { .. }) => true,
                 _ => false,
             };
-            let allowed = failed.is_none_or(|errno| errno == Errno::ENOSPC && !frees);
+            let needs_device = matches!(
+                request,
+                Request::File(FileRequest::Sync { .. })
+                    | Request::Name(NameRequest::PutFile { .. })
+            );
+            let allowed = failed.is_none_or(|errno| match errno {
+                Errno::ENOSPC => !frees,
+                Errno::EIO => world.has_object_faults && needs_device,
+                _ => false,
+            });
             assert!(allowed, "{request:?} was answered {:?}", sent.reply);
+        }
+        if let Request::File(FileRequest::Sync { handle: Some(handle), .. }) = request
+            && let Some(object) = self.file_of(*handle).and_then(|file| file.object)
+            && world.lost.remove(&object.ino)
+        {
+            assert_eq!(failed, Some(Errno::EIO), "file {} has lost data", object.ino);
         }
         if failed.is_some() {
             return;
@@ -361,7 +386,7 @@ impl Client {
             Request::Inode(InodeRequest::GetFile { ino }) => {
                 let file = self.files.values().find(|file| file.ino == Some(*ino));
                 if let (Some(file), Reply::FileContents { data, .. }, true) =
-                    (file, &sent.reply, self.certain)
+                    (file, &sent.reply, self.certain && !world.incomplete.contains(ino))
                 {
                     assert_eq!(file.whole.as_ref(), Some(data), "file {ino}");
                 }

@@ -19,7 +19,7 @@ mod world;
 
 use std::sync::atomic::Ordering;
 use support::{log_space, seeds};
-use world::{DAMAGED_CHECKPOINTS, World};
+use world::{DAMAGED_CHECKPOINTS, LOST_DATA, World};
 
 fn run(seed: u64) {
     let mut world = World::new(seed);
@@ -33,6 +33,8 @@ fn run(seed: u64) {
 fn crashes_power_cuts_and_full_disks_lose_no_durable_change() {
     seeds::run_all(1500, run);
     log_space::assert_logs_were_short();
+    let lost = LOST_DATA.load(Ordering::Relaxed);
+    assert!(lost > 0 || std::env::var("FOREBAY_SEED").is_ok(), "no data were lost");
     let damaged = DAMAGED_CHECKPOINTS.load(Ordering::Relaxed);
     assert!(damaged > 0 || std::env::var("FOREBAY_SEED").is_ok(), "no checkpoint was damaged");
 }

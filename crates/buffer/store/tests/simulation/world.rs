@@ -5,6 +5,7 @@ use crate::support::daemon::{
     Daemon, INSTANCE, Output, Sent, SyncRequest, at, by_inode, call, connected, hello, replying,
     spec,
 };
+use crate::support::object_faults::FaultRates;
 use crate::support::seeds::Random;
 use forebay_protocol::message::{AdminRequest, InodeRequest};
 use forebay_protocol::placement::Placement;
@@ -14,7 +15,7 @@ use forebay_store::node::{ConnId, Input, NodeState, Record};
 use forebay_store::objects::{ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::Storage;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +26,8 @@ const LEASE_NS: u64 = 5_000_000_000;
 
 /// Starts from the checkpoint before the newest one.
 pub static DAMAGED_CHECKPOINTS: AtomicU64 = AtomicU64::new(0);
+/// Files that have lost data.
+pub static LOST_DATA: AtomicU64 = AtomicU64::new(0);
 
 pub struct World {
     pub random: Random,
@@ -43,6 +46,12 @@ pub struct World {
     /// Truncations that wait in the daemon, by connection and number of the call.
     waiting_truncations: BTreeMap<(ConnId, u64), (Ino, u64)>,
     has_power_cuts: bool,
+    /// Whether data sometimes cannot be written back.
+    pub has_object_faults: bool,
+    /// Files that have lost data of which their writer was not told.
+    pub lost: BTreeSet<Ino>,
+    /// Files that have lost data.
+    pub incomplete: BTreeSet<Ino>,
     /// Space for the next checkpoint was reserved.
     has_spares: bool,
     /// Bytes that files may take beyond the capacity: a crash has undone removals or truncations whose
@@ -74,11 +83,19 @@ impl World {
             synced_data: BTreeMap::new(),
             waiting_truncations: BTreeMap::new(),
             has_power_cuts,
+            has_object_faults: false,
+            lost: BTreeSet::new(),
+            incomplete: BTreeSet::new(),
             has_spares: false,
             undone: 0,
         };
         world.start();
         world.create_instance();
+        world.has_object_faults = world.random.one_in(3);
+        if world.has_object_faults {
+            let rates = FaultRates { write_back: 200, ..FaultRates::default() };
+            world.daemon.objects.set_faults(seed, rates);
+        }
         world
     }
 
@@ -185,6 +202,7 @@ impl World {
         self.daemon.node()?;
         let outputs = self.daemon.step(at(self.clock_ns), input);
         self.note_records();
+        self.note_lost();
         let Some(outputs) = outputs else {
             self.crash();
             return None;
@@ -230,17 +248,30 @@ impl World {
     /// `None`: the daemon dies.
     fn sync(&mut self, request: &SyncRequest) -> Option<(ConnId, Sent)> {
         let objects = self.daemon.sync_objects(request);
+        self.note_lost();
         let Some(synced) = self.daemon.sync_log() else {
             self.crash();
             return None;
         };
         self.synced = synced;
-        for object in objects {
+        let reply = match &objects {
+            Ok(_) => Reply::Done,
+            Err(errno) => Reply::Failed(*errno),
+        };
+        for object in objects.unwrap_or_default() {
             let data = self.daemon.objects.object_contents(object).unwrap_or_default();
             self.synced_data.insert(object.ino, data);
         }
-        let sent = Sent { seq: request.seq, reply: Reply::Done, object: None, cacheable: false };
+        let sent = Sent { seq: request.seq, reply, object: None, cacheable: false };
         Some((request.conn, sent))
+    }
+
+    fn note_lost(&mut self) {
+        for object in self.daemon.objects.take_lost() {
+            LOST_DATA.fetch_add(1, Ordering::Relaxed);
+            self.lost.insert(object.ino);
+            self.incomplete.insert(object.ino);
+        }
     }
 
     fn sync_log(&mut self) {

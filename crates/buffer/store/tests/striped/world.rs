@@ -325,7 +325,7 @@ impl World {
 
     /// `false`: the daemon dies.
     fn sync(&mut self, node: NodeIndex, request: &SyncRequest) -> bool {
-        for object in self.host_mut(node).daemon.sync_objects(request) {
+        for object in self.host_mut(node).daemon.sync_objects(request).unwrap_or_default() {
             self.note_synced(node, object.ino);
         }
         if !self.sync_log(node) {

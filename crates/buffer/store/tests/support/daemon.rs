@@ -17,10 +17,11 @@ use forebay_protocol::{
     Call, Errno, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId, Timestamp,
 };
 use forebay_store::log::{Log, LogSpace, RecoveryError};
-use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now};
+use forebay_store::node::{ConnId, Effect, Input, Limits, Node, NodeState, Now, ObjectSync};
 use forebay_store::objects::{ObjectId, Objects};
 use forebay_store::recovery;
 use forebay_store::storage::Storage;
+use forebay_store::sync_failures::{HandleSyncs, boot_after};
 use std::collections::BTreeMap;
 
 /// The only instance of the store's own simulations.
@@ -41,7 +42,7 @@ pub struct Sent {
 pub struct SyncRequest {
     pub conn: ConnId,
     pub seq: u64,
-    pub object: Option<ObjectId>,
+    pub object: Option<ObjectSync>,
     pub all_puts: bool,
 }
 
@@ -67,6 +68,9 @@ struct OpenObject {
     object: ObjectId,
     mode: OpenMode,
     grant: u64,
+    /// Failures to write the object back of which its file has told.
+    seen_failures: u64,
+    syncs: HandleSyncs,
 }
 
 struct Running {
@@ -82,6 +86,11 @@ pub struct Daemon {
     lease_ns: u64,
     /// Identifies the boot of the host; increases with every power cut.
     boot: u64,
+    /// Failed syncs so far, and whether all syncs of files that were stored whole fail.
+    failed_syncs: u64,
+    puts_fail: bool,
+    /// How often objects had lost data before the daemon was started.
+    losses_before: u64,
     running: Option<Running>,
     /// Records since they were last taken.
     records: Vec<Vec<u8>>,
@@ -99,6 +108,9 @@ impl Daemon {
             segment_bytes,
             lease_ns,
             boot: 1,
+            failed_syncs: 0,
+            puts_fail: false,
+            losses_before: 0,
             running: None,
             records: Vec::new(),
             log_space: LogSpace::Normal,
@@ -141,7 +153,8 @@ impl Daemon {
         secret[..8].copy_from_slice(&seed.to_le_bytes());
         let (last, objects) = (log.last_sequence(), self.objects.clone());
         let mut node = Node::start(state.clone(), last, objects, limits, now, secret).unwrap();
-        node.set_boot_id(self.boot);
+        node.set_boot_id(boot_after(self.boot, self.failed_syncs));
+        (self.puts_fail, self.losses_before) = (false, self.objects.losses());
         self.running = Some(Running { node, log, opens: BTreeMap::new() });
         let started = self.commit().and_then(|()| self.sync_log());
         started.ok_or(RecoveryError::Io(std::io::Error::other("the simulated process crashed")))?;
@@ -207,9 +220,9 @@ impl Daemon {
         while let Some(effect) = effects.get(next) {
             if let Effect::SyncObject(object) = effect {
                 let object = *object;
-                self.objects.sync_object(object);
+                let synced = self.objects.sync_object(object);
                 effects.remove(next);
-                running.node.step(now, Input::ObjectSynced(object, Ok(())), &mut effects);
+                running.node.step(now, Input::ObjectSynced(object, synced), &mut effects);
             } else {
                 next += 1;
             }
@@ -225,8 +238,14 @@ impl Daemon {
         let opens = &mut self.running.as_mut()?.opens;
         match effect {
             Effect::BulkOpen(session, handle, object, mode) => {
-                let open = OpenObject { object, mode, grant: 0 };
-                opens.entry((session, handle)).or_insert(open);
+                let objects = &self.objects;
+                opens.entry((session, handle)).or_insert_with(|| OpenObject {
+                    object,
+                    mode,
+                    grant: 0,
+                    seen_failures: objects.failures_before(object),
+                    syncs: HandleSyncs::default(),
+                });
             }
             Effect::BulkGrant(session, handle, bytes) => {
                 if let Some(open) = opens.get_mut(&(session, handle)) {
@@ -253,7 +272,6 @@ impl Daemon {
                 Output::Reply(conn, Sent { seq, reply, object: None, cacheable: false })
             }
             Effect::Sync { conn, seq, object, put_count, .. } => {
-                let object = object.map(|sync| sync.object);
                 Output::Sync(SyncRequest { conn, seq, object, all_puts: put_count > 0 })
             }
             Effect::SyncLog => Output::SyncLog,
@@ -289,6 +307,7 @@ impl Daemon {
         let outcome = match request {
             Request::Data(DataRequest::Read { handle, offset, length }) => {
                 match running.opens.get(&(session, *handle)) {
+                    _ if self.objects.check_transfer().is_err() => Err(Errno::EIO),
                     Some(open) if open.mode.read => {
                         let bytes = self.objects.object_contents(open.object).unwrap_or_default();
                         let from = bytes.get(*offset as usize..).unwrap_or_default();
@@ -300,6 +319,7 @@ impl Daemon {
             }
             Request::Data(DataRequest::Write { handle, offset, append }) => {
                 match running.opens.get_mut(&(session, *handle)) {
+                    _ if self.objects.check_transfer().is_err() => Err(Errno::EIO),
                     Some(open) if open.mode.write => {
                         write_data(&mut self.objects, open, now, (*offset, *append), payload)
                     }
@@ -341,19 +361,40 @@ impl Daemon {
     }
 
     /// Make an object, or all, durable. Returns them.
-    pub fn sync_objects(&mut self, request: &SyncRequest) -> Vec<ObjectId> {
-        let mut synced: Vec<ObjectId> = request.object.into_iter().collect();
+    pub fn sync_objects(&mut self, request: &SyncRequest) -> Result<Vec<ObjectId>, Errno> {
+        let synced = self.try_sync_objects(request);
+        self.failed_syncs += u64::from(synced.is_err());
+        synced
+    }
+
+    /// Whether a sync of all files that were stored whole has failed: then all do until a restart.
+    pub fn puts_fail(&self) -> bool {
+        self.puts_fail
+    }
+
+    fn try_sync_objects(&mut self, request: &SyncRequest) -> Result<Vec<ObjectId>, Errno> {
+        let mut synced: Vec<ObjectId> = request.object.iter().map(|sync| sync.object).collect();
         if request.all_puts {
-            self.objects.sync_all_objects();
+            // The file system reports the failures of all its files.
+            self.puts_fail |= self.objects.sync_all_objects() > self.losses_before;
+            if self.puts_fail {
+                return Err(Errno::EIO);
+            }
             for instance in self.objects.list_instances().unwrap_or_default() {
                 let all = self.objects.list_objects(instance).unwrap_or_default();
                 synced.extend(all.into_iter().map(|(ino, _)| ObjectId { instance, ino }));
             }
         }
-        if let Some(object) = request.object {
-            self.objects.sync_object(object);
+        if let Some(sync) = request.object {
+            let opens = self.running.as_mut().map(|running| &mut running.opens);
+            let open = opens.and_then(|opens| opens.get_mut(&sync.opened));
+            match open.filter(|open| open.object == sync.object) {
+                Some(OpenObject { seen_failures, syncs, .. }) => syncs
+                    .sync(sync.call, || self.objects.sync_opened(sync.object, seen_failures))?,
+                None => self.objects.sync_object(sync.object)?,
+            }
         }
-        synced
+        Ok(synced)
     }
 
     /// Make the log durable. Returns the last record; `None`: the daemon is down, or the storage failed.

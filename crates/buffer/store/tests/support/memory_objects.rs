@@ -1,5 +1,7 @@
-//! [`Objects`] in memory, for simulations: contents as bytes, space in blocks of 4 KiB.
+//! [`Objects`] in memory, for simulations: contents as bytes, space in blocks of 4 KiB. Data that cannot be
+//! written back are lost, and every file that was open then reports that once, as in Linux.
 
+use super::object_faults::{FaultRates, ObjectFaults};
 use forebay_protocol::message::{Allocate, FoundExtent, MAX_INLINE_FILE_BYTES, OpenMode};
 use forebay_protocol::placement::ObjectInfo;
 use forebay_protocol::{Attr, Errno, Ino, InstanceId, Reply, Timestamp};
@@ -17,18 +19,74 @@ struct MemoryObject {
     blocks: BTreeSet<u64>,
     atime: Timestamp,
     mtime: Timestamp,
+    /// Blocks that were written and not written back.
+    dirty: BTreeSet<u64>,
+    /// The least length since all was written back.
+    least_length: Option<usize>,
+    /// How often data could not be written back, and how many of these somebody was told.
+    failures: u64,
+    reported: u64,
 }
 
-#[derive(Debug, Default)]
+impl MemoryObject {
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        let end = offset + data.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[offset..end].copy_from_slice(data);
+        let blocks = offset as u64 / BLOCK_BYTES..(end as u64).div_ceil(BLOCK_BYTES);
+        self.blocks.extend(blocks.clone());
+        self.dirty.extend(blocks);
+    }
+
+    /// Dirty blocks are as in `durable` again; the length remains.
+    fn lose_dirty(&mut self, durable: Option<&MemoryObject>) {
+        let durable = durable.map_or(&[][..], |durable| &durable.bytes[..]);
+        let kept = self.least_length.unwrap_or(usize::MAX).min(durable.len());
+        for block in std::mem::take(&mut self.dirty) {
+            let start = (block * BLOCK_BYTES) as usize;
+            let end = self.bytes.len().min(start + BLOCK_BYTES as usize);
+            for at in start..end {
+                self.bytes[at] = if at < kept { durable[at] } else { 0 };
+            }
+        }
+        self.failures += 1;
+    }
+}
+
+#[derive(Default)]
 struct ObjectTables {
     instances: BTreeSet<InstanceId>,
     objects: BTreeMap<ObjectId, MemoryObject>,
     durable: BTreeMap<ObjectId, MemoryObject>,
     with_durable_checksums: BTreeSet<ObjectId>,
+    faults: ObjectFaults,
+    /// Objects that have lost data since this was last taken.
+    lost: Vec<ObjectId>,
+    /// How often any lost some.
+    losses: u64,
+}
+
+impl ObjectTables {
+    /// Write an object back, which may fail.
+    fn write_back(&mut self, id: ObjectId) {
+        let Some(object) = self.objects.get_mut(&id) else {
+            return;
+        };
+        if !object.dirty.is_empty() && self.faults.fails_write_back() {
+            object.lose_dirty(self.durable.get(&id));
+            self.lost.push(id);
+            self.losses += 1;
+        }
+        object.dirty.clear();
+        object.least_length = None;
+        self.durable.insert(id, object.clone());
+    }
 }
 
 /// Simulated objects. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct MemoryObjects(Arc<Mutex<ObjectTables>>);
 
 impl MemoryObjects {
@@ -62,12 +120,41 @@ impl MemoryObjects {
         self.tables().durable.get(&id).map(|object| object.bytes.clone())
     }
 
-    /// Make an object durable.
-    pub fn sync_object(&self, id: ObjectId) {
+    /// From now on operations on data fail at these rates.
+    pub fn set_faults(&self, seed: u64, rates: FaultRates) {
+        self.tables().faults = ObjectFaults::new(seed, rates);
+    }
+
+    /// `EIO` if reading or writing an object fails.
+    pub fn check_transfer(&self) -> Result<(), Errno> {
+        self.tables().faults.check_transfer()
+    }
+
+    /// The objects that have lost data since the last call.
+    pub fn take_lost(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.tables().lost)
+    }
+
+    /// The failures of which a file that is opened now does not learn.
+    pub fn failures_before(&self, id: ObjectId) -> u64 {
+        self.with_object(id, |object| object.reported).unwrap_or(0)
+    }
+
+    /// Make an object durable by an open file that was told of `seen` failures.
+    pub fn sync_opened(&self, id: ObjectId, seen: &mut u64) -> Result<(), Errno> {
         let mut tables = self.tables();
-        if let Some(object) = tables.objects.get(&id).cloned() {
-            tables.durable.insert(id, object);
-        }
+        tables.write_back(id);
+        let Some(object) = tables.objects.get_mut(&id).filter(|object| object.failures > *seen)
+        else {
+            return Ok(());
+        };
+        (*seen, object.reported) = (object.failures, object.failures);
+        Err(Errno::EIO)
+    }
+
+    /// Make an object durable by a file that is opened for that.
+    pub fn sync_object(&self, id: ObjectId) -> Result<(), Errno> {
+        self.sync_opened(id, &mut self.failures_before(id))
     }
 
     /// The reply to a request for a whole file; see `Effect::FetchObject`.
@@ -80,22 +167,23 @@ impl MemoryObjects {
         fetch_reply(attr, length, object)
     }
 
-    /// Make all objects durable.
-    pub fn sync_all_objects(&self) {
+    /// Make all objects durable. Returns how often any have lost data so far.
+    pub fn sync_all_objects(&self) -> u64 {
         let mut tables = self.tables();
-        tables.durable = tables.objects.clone();
+        for id in tables.objects.keys().copied().collect::<Vec<_>>() {
+            tables.write_back(id);
+        }
+        tables.losses
+    }
+
+    /// How often any object has lost data.
+    pub fn losses(&self) -> u64 {
+        self.tables().losses
     }
 
     /// Write as a client with a descriptor does.
     pub fn write_object(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.with_object(id, |object| {
-            let end = offset as usize + data.len();
-            if object.bytes.len() < end {
-                object.bytes.resize(end, 0);
-            }
-            object.bytes[offset as usize..end].copy_from_slice(data);
-            object.blocks.extend(offset / BLOCK_BYTES..(end as u64).div_ceil(BLOCK_BYTES));
-        })
+        self.with_object(id, |object| object.write(offset as usize, data))
     }
 
     /// All bytes of an object.
@@ -150,12 +238,8 @@ impl Objects for MemoryObjects {
         data: &[u8],
         (atime, mtime): Times,
     ) -> Result<ObjectInfo, Errno> {
-        let object = MemoryObject {
-            bytes: data.to_vec(),
-            blocks: (0..(data.len() as u64).div_ceil(BLOCK_BYTES)).collect(),
-            atime,
-            mtime,
-        };
+        let mut object = MemoryObject { atime, mtime, ..MemoryObject::default() };
+        object.write(0, data);
         self.tables().objects.insert(id, object);
         self.stat(id)
     }
@@ -172,8 +256,11 @@ impl Objects for MemoryObjects {
     fn truncate(&mut self, id: ObjectId, size: u64) -> Result<(), Errno> {
         self.with_object(id, |object| {
             object.bytes.resize(size as usize, 0);
+            let least = object.least_length.unwrap_or(usize::MAX);
+            object.least_length = Some(least.min(size as usize));
             let end = size.div_ceil(BLOCK_BYTES);
             object.blocks.retain(|block| *block < end);
+            object.dirty.retain(|block| *block < end);
             debug_assert!(object.blocks.last().is_none_or(|last| *last < end));
         })
     }
@@ -235,7 +322,7 @@ impl Objects for MemoryObjects {
         })
     }
 
-    fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
+    fn remove(&mut self, id: ObjectId, _: u64) -> Result<(), Errno> {
         let mut tables = self.tables();
         tables.objects.remove(&id);
         tables.durable.remove(&id);

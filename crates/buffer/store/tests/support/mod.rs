@@ -6,4 +6,5 @@ pub mod daemon;
 pub mod log_space;
 pub mod memory_objects;
 pub mod memory_storage;
+pub mod object_faults;
 pub mod seeds;

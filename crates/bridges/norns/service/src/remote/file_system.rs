@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, Metadata};
+use forebay_stage::end::{DirHandle, FileHandle, FileStat, FileSystem, Metadata, SetXattrs};
 use rustix::io::Errno;
 
 use super::connection::Connection;
@@ -135,17 +135,13 @@ impl Metadata for Open {
         }
     }
 
-    fn set_metadata(
-        &self,
-        stat: &FileStat,
-        set_xattrs: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
+    fn set_metadata(&self, stat: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
         // The first call changes the owner, which may remove extended attributes, the second one
-        // sets the times again after them.
-        done(self.attributes(AttributeOperation::SetMetadata(*stat))?)?;
-        let set = set_xattrs();
-        done(self.attributes(AttributeOperation::SetMetadata(*stat))?)?;
-        Ok(set)
+        // sets the times again after them. Until then nobody has access by an incomplete list.
+        let private = FileStat { mode: stat.mode & !0o077, ..*stat };
+        done(self.attributes(AttributeOperation::SetMetadata(private))?)?;
+        let complete = FileStat { mode: set_xattrs(stat.mode), ..*stat };
+        done(self.attributes(AttributeOperation::SetMetadata(complete))?)
     }
 
     fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {

@@ -259,7 +259,7 @@ fn attributes<M: Metadata + ?Sized>(
     match operation {
         AttributeOperation::Stat => of.stat().map(Answer::Stat),
         AttributeOperation::SetMetadata(stat) => {
-            of.set_metadata(&stat, &mut || Ok(())).map(|_| Answer::Done)
+            of.set_metadata(&stat, &mut |mode| mode).map(|()| Answer::Done)
         }
         AttributeOperation::ListXattr => of.list_xattr().map(Answer::Names),
         AttributeOperation::GetXattr(name) => of.get_xattr(&name).map(Answer::Bytes),

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, Metadata};
+use forebay_stage::end::{DirHandle, FileHandle, FileKind, FileStat, Metadata, SetXattrs};
 use rustix::io::Errno;
 
 use super::{Open, What};
@@ -15,22 +15,18 @@ impl Metadata for Open {
         self.pfs.reach()?.state(self.ino)
     }
 
-    fn set_metadata(
-        &self,
-        state: &FileStat,
-        attributes: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Result<(), String>, Errno> {
-        let set = attributes();
+    fn set_metadata(&self, state: &FileStat, set_xattrs: SetXattrs<'_>) -> Result<(), Errno> {
+        let mode = set_xattrs(state.mode);
         let now = self.pfs.now();
         let mut tables = self.pfs.change()?;
         let inode = tables.inodes.get_mut(&self.ino).ok_or(Errno::STALE)?;
-        let (mode, accessed, modified) = (state.mode, state.accessed, state.modified);
+        let (accessed, modified) = (state.accessed, state.modified);
         let inode_state = &mut inode.state;
         (inode_state.mode, inode_state.accessed) = (mode, accessed);
         (inode_state.uid, inode_state.gid) = (state.uid, state.gid);
         inode_state.modified = modified;
         tables.touch(self.ino, now, false);
-        Ok(set)
+        Ok(())
     }
 
     fn list_xattr(&self) -> Result<Vec<Vec<u8>>, Errno> {

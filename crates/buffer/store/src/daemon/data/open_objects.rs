@@ -2,6 +2,7 @@
 
 use super::fences::Fence;
 use crate::objects::{BlockChecksums, DiskObjects, ObjectId, Objects};
+use crate::sync_failures::HandleSyncs;
 use forebay_net::writeback::WriteBehind;
 use forebay_protocol::message::OpenMode;
 use forebay_protocol::space::{BLOCK_BYTES, block_bytes};
@@ -27,6 +28,7 @@ pub struct OpenObject {
     /// Bytes of space that writes through this handle may still use.
     grant: AtomicU64,
     pub write_behind: WriteBehind,
+    pub syncs: HandleSyncs,
     writers: Mutex<Writers>,
     writer_left: Condvar,
 }
@@ -78,6 +80,7 @@ impl OpenObjects {
                 checksums: OnceLock::new(),
                 grant: AtomicU64::new(0),
                 write_behind: WriteBehind::default(),
+                syncs: HandleSyncs::default(),
                 writers: Mutex::default(),
                 writer_left: Condvar::new(),
             })

@@ -180,7 +180,7 @@ mod tests {
             objects.put_object(id, &[1; 100], (epoch, epoch)).unwrap();
             objects.note_mismatch(id, 7);
         }
-        objects.remove(removed).unwrap();
+        objects.remove(removed, 0).unwrap();
         objects.note_mismatch(removed, 7);
         objects.note_unreadable(removed, Errno::EIO);
         assert_eq!(objects.damaged().list(), [(kept, 7)]);

@@ -9,6 +9,7 @@ pub use checksums::RecordChecksumsError;
 use super::block_checksums::CHECKSUMS_XATTR;
 use super::checksum::{self, ObjectFile, boot_id};
 use super::checksum_validity::{ChecksumValidity, MAX_CHECKSUMS_BYTES, WATERMARK_FILE, Watermarks};
+use super::freeing::{self, FreeingQueue};
 use super::overwrite::BlockLocks;
 use super::removal::RemovalQueue;
 use super::{DamagedObjects, ObjectId, Objects, Times};
@@ -46,6 +47,7 @@ pub struct DiskObjects {
     instance_dirs: Arc<Mutex<HashMap<InstanceId, Arc<OwnedFd>>>>,
     validity: Arc<ChecksumValidity>,
     removal_queue: Arc<RemovalQueue>,
+    freeing_queue: Arc<FreeingQueue>,
     damaged: Arc<DamagedObjects>,
     /// Held while blocks of an object are freed, or written over without reserved space.
     pub(super) block_locks: Arc<BlockLocks>,
@@ -64,6 +66,7 @@ impl DiskObjects {
             instance_dirs: Arc::default(),
             validity: Arc::new(validity),
             removal_queue: Arc::new(RemovalQueue::scan(root)?),
+            freeing_queue: Arc::default(),
             damaged: Arc::default(),
             block_locks: Arc::default(),
         })
@@ -73,6 +76,21 @@ impl DiskObjects {
     /// [run its worker](RemovalQueue::run_worker).
     pub fn removal_queue(&self) -> Arc<RemovalQueue> {
         self.removal_queue.clone()
+    }
+
+    /// Removed objects whose blocks are freed in the background, once files are
+    /// [accepted](FreeingQueue::accept).
+    pub fn freeing_queue(&self) -> Arc<FreeingQueue> {
+        self.freeing_queue.clone()
+    }
+
+    /// A file of this length, if it takes long to free its blocks, and another thread will close it.
+    fn open_large(&self, dir: &OwnedFd, path: &str, bytes: u64) -> Option<OwnedFd> {
+        if bytes < freeing::MIN_BYTES || !self.freeing_queue.accepts_more() {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(dir, path, flags, Mode::empty()).ok()
     }
 
     fn instance_path(&self, id: InstanceId) -> PathBuf {
@@ -223,7 +241,7 @@ impl Objects for DiskObjects {
         let file = match self.open_object(id, flags) {
             // If it were overwritten, a power failure could bring back its old checksums.
             Err(Errno::EEXIST) => {
-                self.remove(id)?;
+                self.remove(id, 0)?;
                 self.open_object(id, flags)?
             }
             other => other?,
@@ -242,7 +260,7 @@ impl Objects for DiskObjects {
         };
         let filled: Result<ObjectInfo, Errno> = fill();
         if filled.is_err() {
-            let _ = self.remove(id);
+            let _ = self.remove(id, 0);
         }
         filled
     }
@@ -295,14 +313,18 @@ impl Objects for DiskObjects {
         next_extent(self.open_for_scan(id)?, offset, hole)
     }
 
-    fn remove(&mut self, id: ObjectId) -> Result<(), Errno> {
-        let dir = self.instance_dir(id.instance)?;
-        match unlinkat(&*dir, object_path(id.ino), AtFlags::empty()) {
+    fn remove(&mut self, id: ObjectId, bytes: u64) -> Result<(), Errno> {
+        let (dir, path) = (self.instance_dir(id.instance)?, object_path(id.ino));
+        let large = self.open_large(&dir, &path, bytes);
+        match unlinkat(&*dir, path, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
         // Who reads it now, and finds damage, sees that it is removed.
         self.damaged.clear(id);
+        if let Some(file) = large {
+            self.freeing_queue.close(file);
+        }
         Ok(())
     }
 

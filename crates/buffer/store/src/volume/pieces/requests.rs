@@ -292,8 +292,8 @@ impl<O: Objects> Volume<O> {
     }
 
     fn remove_piece(&mut self, ino: Ino) {
-        if self.space.remove_object(ino)
-            && let Err(error) = self.objects.remove(self.object(ino))
+        if let Some(bytes) = self.space.remove_object(ino)
+            && let Err(error) = self.objects.remove(self.object(ino), bytes)
         {
             tracing::warn!(%error, "cannot remove a data object; the next start retries");
         }
