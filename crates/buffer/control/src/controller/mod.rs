@@ -73,7 +73,7 @@ pub use objects::{
 pub use quotas::{QuotaSubject, UsageStatus};
 pub use request::{
     Answer, Cause, Failure, InstanceLoss, InstanceSpec, Lifetime, Outcome, Request,
-    RequestEnvelope, RequestId, Setup,
+    RequestEnvelope, RequestId, Setup, truncate_text,
 };
 pub use request_table::RequestTable;
 pub use session_table::SessionTable;

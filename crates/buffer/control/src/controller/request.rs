@@ -437,12 +437,18 @@ impl Failure {
         const CUT: &str = " …";
         let mut reason = reason.into();
         if reason.len() > Failure::MAX_REASON_BYTES {
-            reason.truncate(reason.floor_char_boundary(Failure::MAX_REASON_BYTES - CUT.len()));
+            truncate_text(&mut reason, Failure::MAX_REASON_BYTES - CUT.len());
             reason.push_str(CUT);
             reason.shrink_to_fit();
         }
         Failure { cause, reason }
     }
+}
+
+/// Cuts a text that has more than `max` bytes, between two characters.
+pub fn truncate_text(text: &mut String, max: usize) {
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
 }
 
 /// Returns a [`Failure`] of this cause from a function; the arguments are those of `format!`.

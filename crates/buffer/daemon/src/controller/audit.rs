@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use forebay_control::controller::{Notice, Outcome, Request, RequestId};
+use forebay_control::controller::{Notice, Outcome, Request, RequestId, truncate_text};
 use forebay_control::messages::{Owner, UnixMillis};
 use forebay_job_script::Capacity;
 use serde::Serialize;
@@ -70,7 +70,7 @@ impl AuditLog {
     ) {
         if let Some((action, mut object)) = audited(request) {
             // A request that is refused may have a name of any length.
-            object.truncate(object.floor_char_boundary(MAX_OBJECT_BYTES));
+            truncate_text(&mut object, MAX_OBJECT_BYTES);
             self.pending.entry(id).or_insert(AuditEntry { caller, source, action, object });
         }
     }
