@@ -33,6 +33,11 @@ pub trait Channel: Debug + Send {
     /// Sends `call` with `payload`. Its response must be received before the next call is sent, or
     /// the connection be dropped.
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()>;
+    /// Sends `call`, whose response is received next. A daemon of this process may have this thread
+    /// carry it out.
+    fn carry_out(&mut self, call: &Call) -> io::Result<()> {
+        self.send(call, &[])
+    }
     /// Receives the response to call `seq`, with its payload in `into`.
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response>;
     /// Waits until something has arrived, or the daemon has closed the connection. `false`: nothing has
@@ -71,6 +76,10 @@ impl System for Os {
 impl Channel for connection::Connection {
     fn send(&mut self, call: &Call, payload: &[u8]) -> io::Result<()> {
         connection::Connection::send(self, call, payload)
+    }
+
+    fn carry_out(&mut self, call: &Call) -> io::Result<()> {
+        connection::Connection::carry_out(self, call)
     }
 
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {

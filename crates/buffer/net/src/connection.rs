@@ -75,8 +75,8 @@ impl Connection {
         connect(address, Service::Storage, auth, timeout).map(Connection::from)
     }
 
-    /// As [`connect`](Connection::connect); if the daemon is in this process, the threads that send
-    /// calls carry them out.
+    /// As [`connect`](Connection::connect); if the daemon is in this process, threads can
+    /// [carry out](Connection::carry_out) their calls.
     pub fn connect_in_process(
         address: &Address,
         auth: &Authenticator,
@@ -122,18 +122,25 @@ impl Connection {
             | Request::Batch(_) => 0,
         };
         if payload.is_empty() {
-            let delivery = match &self.in_process {
-                Some(calls) => calls.deliver(&self.out),
-                None => Delivery::NotServed,
-            };
-            match delivery {
-                Delivery::Accepted => return Ok(()),
-                Delivery::NeedsSocket => {}
-                Delivery::NotServed => self.in_process = None,
-            }
             return self.sender.send(&self.out, None);
         }
         self.sender.send_payload(&self.out, payload, offset)
+    }
+
+    /// Sends `call`, whose response is received next. If the daemon is in this process, this thread
+    /// carries the call out, since it would wait otherwise.
+    pub fn carry_out(&mut self, call: &Call) -> io::Result<()> {
+        let Some(daemon) = &self.in_process else {
+            return self.send(call, &[]);
+        };
+        self.out.clear();
+        frame::encode_call(&mut self.out, call, 0)?;
+        match daemon.deliver(&self.out) {
+            Delivery::Accepted => return Ok(()),
+            Delivery::NeedsSocket => {}
+            Delivery::NotServed => self.in_process = None,
+        }
+        self.sender.send(&self.out, None)
     }
 
     /// Sends encoded frames.

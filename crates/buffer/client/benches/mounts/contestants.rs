@@ -22,8 +22,10 @@ pub enum Contestant {
     Local,
     /// libfuse's passthrough_ll over the local file system.
     Passthrough,
-    /// A mount, the only client of its instance.
+    /// A mount, the only client of its instance, in a process of its own.
     Mount,
+    /// The same in the daemon's process, as `mount.forebay` and embedded pools have it.
+    InProcess,
     /// A mount beside another one that does nothing.
     BesideIdle,
 }
@@ -34,6 +36,7 @@ impl Contestant {
             Contestant::Local => LOCAL,
             Contestant::Passthrough => "pass-ll",
             Contestant::Mount => "mount",
+            Contestant::InProcess => "in-process",
             Contestant::BesideIdle => "mount+idle",
         }
     }
@@ -43,13 +46,16 @@ impl Contestant {
         match self {
             Contestant::Local => (None, Target::None),
             Contestant::Passthrough => (Some(Contestant::Local), Target::None),
-            Contestant::Mount => (Some(Contestant::Passthrough), Target::AtLeast(1.0)),
+            Contestant::Mount | Contestant::InProcess => {
+                (Some(Contestant::Passthrough), Target::AtLeast(1.0))
+            }
             Contestant::BesideIdle => (Some(Contestant::Passthrough), Target::AtLeast(0.8)),
         }
     }
 }
 
-/// A daemon process with one instance: serves until its input ends.
+/// A daemon process with one instance, which it mounts if a directory for that is given: serves until
+/// its input ends.
 pub fn run_daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let dir = PathBuf::from(arguments.next().ok_or("no directory")?);
     let daemon = Daemon::start(StoreOptions::new(&dir))?;
@@ -63,10 +69,19 @@ pub fn run_daemon(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
         inodes: 1_000_000,
         placement: Placement::single_node(),
     })?;
-    println!("ready");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    match arguments.next() {
+        None => await_end_of_input()?,
+        Some(at) => serve_mount(&dir, &at)?,
+    }
     drop(admin);
     Ok(daemon.stop()?)
+}
+
+/// Tells the parent that the process serves, and waits until it may end.
+fn await_end_of_input() -> Outcome<()> {
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 /// A mount process, whose kernel checks permissions: serves until its input ends.
@@ -74,12 +89,15 @@ pub fn run_mount(mut arguments: impl Iterator<Item = String>) -> Outcome<()> {
     let (Some(flash), Some(at)) = (arguments.next(), arguments.next()) else {
         return Err("no directories".into());
     };
-    let address = forebay_protocol::address::Address::Unix(Path::new(&flash).join("socket"));
+    serve_mount(Path::new(&flash), &at)
+}
+
+fn serve_mount(flash: &Path, at: &str) -> Outcome<()> {
+    let address = forebay_protocol::address::Address::Unix(flash.join("socket"));
     let fs = Fs::attach(address, INSTANCE, ClientOptions::default())?;
     let options = MountOptions { kernel_permissions: true, ..MountOptions::default() };
-    let mounted = mount(fs, Path::new(&at), &options)?;
-    println!("ready");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let mounted = mount(fs, Path::new(at), &options)?;
+    await_end_of_input()?;
     Ok(mounted.unmount()?)
 }
 
@@ -113,6 +131,8 @@ impl Contestants {
         let (daemons, mounts) = (Vec::new(), Vec::new());
         let mut all = Contestants { dir: dir.clone(), mounts, daemons, passthrough, idle_mount };
         all.serve(&make("flash-1")?, &[make(Contestant::Mount.name())?])?;
+        let flash = make("flash-in-process")?;
+        all.start_process(&[Path::new("daemon"), &flash, &make(Contestant::InProcess.name())?])?;
         if idle_mount {
             let points = [make(Contestant::BesideIdle.name())?, make("idle")?];
             all.serve(&make("flash-2")?, &points)?;
@@ -120,17 +140,24 @@ impl Contestants {
         Ok(all)
     }
 
+    /// Starts a daemon, and a mount at each of these directories.
     fn serve(&mut self, flash: &Path, points: &[PathBuf]) -> Outcome<()> {
-        let start = |role: &str, arguments: &[&Path]| {
-            let texts: Vec<_> = arguments.iter().map(|path| path.to_string_lossy()).collect();
-            let words: Vec<&str> =
-                [role].into_iter().chain(texts.iter().map(AsRef::as_ref)).collect();
-            let mut process = Process::spawn_role(&words)?;
-            process.read_line().map(|_| process)
-        };
-        self.daemons.push(start("daemon", &[flash])?);
+        self.start_process(&[Path::new("daemon"), flash])?;
         for at in points {
-            self.mounts.push(start("mount", &[flash, at])?);
+            self.start_process(&[Path::new("mount"), flash, at])?;
+        }
+        Ok(())
+    }
+
+    /// Starts a process, whose role is the first of its arguments, and waits until it serves.
+    fn start_process(&mut self, arguments: &[&Path]) -> Outcome<()> {
+        let words: Vec<_> = arguments.iter().map(|path| path.to_string_lossy()).collect();
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        let mut process = Process::spawn_role(&words)?;
+        process.read_line()?;
+        match words.first() {
+            Some(&"mount") => self.mounts.push(process),
+            _ => self.daemons.push(process),
         }
         Ok(())
     }
@@ -138,7 +165,7 @@ impl Contestants {
     pub fn all(&self) -> Vec<Contestant> {
         let mut all = vec![Contestant::Local];
         all.extend(self.passthrough.is_some().then_some(Contestant::Passthrough));
-        all.push(Contestant::Mount);
+        all.extend([Contestant::Mount, Contestant::InProcess]);
         all.extend(self.idle_mount.then_some(Contestant::BesideIdle));
         all
     }

@@ -27,7 +27,7 @@ pub use reply_caches::ReplyCaches;
 
 use crate::backoff::Backoff;
 use crate::pool::Pool;
-use crate::system::{Connection, Os, System};
+use crate::system::{Channel, Connection, Os, System};
 use data_connections::DataConnections;
 use forebay_net::auth::PoolKey;
 use forebay_net::connection::Response;
@@ -304,7 +304,18 @@ impl Session {
         caller: Option<&Credentials>,
         request: Request,
     ) -> Result<SessionReply, Errno> {
-        self.receive_or_retransmit(self.send_call(caller, request)?)
+        self.receive_or_retransmit(self.send_awaited_call(caller, request)?)
+    }
+
+    /// As [`send_call`](Session::send_call), where the next thing that this thread does for long is to wait
+    /// for the reply.
+    fn send_awaited_call(
+        &self,
+        caller: Option<&Credentials>,
+        request: Request,
+    ) -> Result<PendingCall, Errno> {
+        let slot = self.acquire_slot()?;
+        Ok(self.begin_call(slot, caller, request, |connection, call| connection.carry_out(call)))
     }
 
     /// Sends a request without waiting for the reply. Requests to several nodes must be sent in
@@ -320,11 +331,16 @@ impl Session {
         Ok(self.send_on(slot, caller, request))
     }
 
-    fn send_on(
+    fn send_on(&self, slot: Slot, caller: Option<&Credentials>, request: Request) -> PendingCall {
+        self.begin_call(slot, caller, request, |connection, call| connection.send(call, &[]))
+    }
+
+    fn begin_call(
         &self,
         mut slot: Slot,
         caller: Option<&Credentials>,
         request: Request,
+        send: impl FnOnce(&mut dyn Channel, &Call) -> std::io::Result<()>,
     ) -> PendingCall {
         let sent_at = self.options.system.now();
         slot.seq += 1;
@@ -332,7 +348,7 @@ impl Session {
         let tags = self.tags.of(&request);
         let call = Call { seq: slot.seq, caller: caller.cloned(), tags, request };
         let is_sent = match &mut slot.connection {
-            Some(connection) => connection.send(&call, &[]).is_ok(),
+            Some(connection) => send(&mut **connection, &call).is_ok(),
             None => false,
         };
         if !is_sent {
@@ -355,7 +371,7 @@ impl Session {
                 };
                 self.check_batch(&call)?;
                 if !std::mem::take(&mut is_sent) {
-                    connection.send(&call, &[])?;
+                    connection.carry_out(&call)?;
                 }
                 if call.request.may_take_long() {
                     self.await_slow_reply(&connection)?;

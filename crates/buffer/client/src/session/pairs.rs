@@ -21,7 +21,7 @@ impl Session {
         first: Request,
         second: Request,
     ) -> (Result<SessionReply, Errno>, Option<PendingCall>) {
-        let first = match self.send_call(caller, first) {
+        let first = match self.send_awaited_call(caller, first) {
             Ok(first) => first,
             Err(errno) => return (Err(errno), None),
         };
