@@ -15,6 +15,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Time for which a thread waits until others have done with the event loop. Then its call goes through
+/// the socket, where the client's timeouts apply: a disk may hang.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The outcome of acting on the event loop.
+enum Acted<T> {
+    /// It is done.
+    Done(T),
+    /// Another thread has the event loop for long.
+    Busy,
+    /// The daemon does not serve, or has just ended.
+    Ended,
+}
+
 /// The event loop, as long as the daemon serves.
 struct State {
     event_loop: EventLoop,
@@ -111,20 +125,23 @@ impl EventLoopThread {
         file_system_identity() == self.identity
     }
 
-    /// Has another thread than that of the event loop act on it. `None`: the daemon does not serve, or
-    /// has just ended.
-    fn act_for_client<T>(&self, act: impl FnOnce(&mut EventLoop) -> io::Result<T>) -> Option<T> {
-        let mut guard = self.state.lock();
-        let state = guard.as_mut()?;
+    /// Has another thread than that of the event loop act on it.
+    fn act_for_client<T>(&self, act: impl FnOnce(&mut EventLoop) -> io::Result<T>) -> Acted<T> {
+        let Some(mut guard) = self.state.try_lock_for(LOCK_TIMEOUT) else {
+            return Acted::Busy;
+        };
+        let Some(state) = guard.as_mut() else {
+            return Acted::Ended;
+        };
         if self.mailbox.is_stop_requested() || self.failure.lock().is_some() {
-            return None;
+            return Acted::Ended;
         }
         let error = match catch_unwind(AssertUnwindSafe(|| act(&mut state.event_loop))) {
             Ok(Ok(value)) => {
                 if state.is_due_earlier() {
                     self.mailbox.wake();
                 }
-                return Some(value);
+                return Acted::Done(value);
             }
             // The thread of the event loop ends the service.
             Ok(Err(error)) => error,
@@ -136,7 +153,7 @@ impl EventLoopThread {
         };
         *self.failure.lock() = Some(error);
         self.mailbox.wake();
-        None
+        Acted::Ended
     }
 }
 
@@ -145,9 +162,11 @@ impl InProcessService for EventLoopThread {
         if !self.may_act() {
             return Ok(None);
         }
-        let accepted = self.act_for_client(|event_loop| event_loop.accept_in_process(socket));
-        let id = accepted.flatten().ok_or(io::ErrorKind::ConnectionRefused)?;
-        Ok(Some(id.0))
+        match self.act_for_client(|event_loop| event_loop.accept_in_process(socket)) {
+            Acted::Done(Some(id)) => Ok(Some(id.0)),
+            Acted::Done(None) | Acted::Ended => Err(io::ErrorKind::ConnectionRefused.into()),
+            Acted::Busy => Ok(None),
+        }
     }
 
     fn deliver(&self, connection: ConnectionNumber, frame: &[u8]) -> Delivery {
@@ -157,8 +176,9 @@ impl InProcessService for EventLoopThread {
         let id = ConnId(connection);
         let process = |event_loop: &mut EventLoop| event_loop.process_call_in_process(id, frame);
         match self.act_for_client(process) {
-            Some(true) => Delivery::Accepted,
-            Some(false) | None => Delivery::NotServed,
+            Acted::Done(true) => Delivery::Accepted,
+            Acted::Busy => Delivery::NeedsSocket,
+            Acted::Done(false) | Acted::Ended => Delivery::NotServed,
         }
     }
 }
