@@ -52,10 +52,13 @@ mod tests {
         bytes
     }
 
+    /// Entries of a list, the mode beside it, and the mode without it.
+    type Case = (&'static [(u16, u16)], u32, u32);
+
     #[test]
     fn nobody_gets_more_than_the_list_gave() {
         // Owner, owning group, mask, others; then those of the list.
-        let cases: [(&[(u16, u16)], u32, u32); 6] = [
+        let cases: [Case; 6] = [
             (&[(1, 6), (2, 6), (4, 0), (16, 6), (32, 0)], 0o660, 0o600),
             (&[(1, 7), (2, 7), (4, 5), (16, 7), (32, 5)], 0o2775, 0o2755),
             // A user whom the list refuses is in the group, or among all others.

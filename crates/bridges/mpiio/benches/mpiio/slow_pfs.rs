@@ -236,6 +236,7 @@ impl Filesystem for SlowPfs {
         offset: u64,
         size: u32,
         _: ReadFlags,
+        _: i32,
         reply: ReplyData,
     ) {
         match self.read_from(ino, offset, size) {

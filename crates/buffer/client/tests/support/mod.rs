@@ -207,7 +207,7 @@ pub fn on_all_with(options: &MountOptions, check: impl Fn(&Path)) {
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
         check(dir);
     }
-    remote.unmount().unwrap();
+    unmount(remote);
 }
 
 /// Waits until the client that made the mount has ended, so that the kernel caches attributes also for an

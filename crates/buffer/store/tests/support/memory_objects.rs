@@ -47,8 +47,10 @@ impl MemoryObject {
         for block in std::mem::take(&mut self.dirty) {
             let start = (block * BLOCK_BYTES) as usize;
             let end = self.bytes.len().min(start + BLOCK_BYTES as usize);
-            for at in start..end {
-                self.bytes[at] = if at < kept { durable[at] } else { 0 };
+            if start < end {
+                self.bytes[start..end].fill(0);
+                let kept = durable.get(start..kept.clamp(start, end)).unwrap_or_default();
+                self.bytes[start..start + kept.len()].copy_from_slice(kept);
             }
         }
         self.failures += 1;

@@ -26,7 +26,7 @@ impl Default for ObjectFaults {
 
 impl ObjectFaults {
     pub fn new(seed: u64, rates: FaultRates) -> ObjectFaults {
-        ObjectFaults { rates, random: Random::of(seed ^ 0x0b1e_c75) }
+        ObjectFaults { rates, random: Random::of(seed ^ 0x00b1_ec75) }
     }
 
     pub fn fails_write_back(&mut self) -> bool {
