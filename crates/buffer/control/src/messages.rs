@@ -64,6 +64,13 @@ impl UnixMillis {
     pub fn ms_since(self, earlier: UnixMillis) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// Makes it `latest` if it is later. Returns whether it was.
+    pub fn limit(&mut self, latest: UnixMillis) -> bool {
+        let is_later = *self > latest;
+        *self = latest.min(*self);
+        is_later
+    }
 }
 
 /// A user and group.

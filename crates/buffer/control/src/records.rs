@@ -105,6 +105,15 @@ impl<K: RecordKey, R: Serialize + DeserializeOwned> Table<K, R> {
         Some(row)
     }
 
+    /// Has `change` look at each record, and change it where it returns `true`.
+    pub fn change_each(&mut self, mut change: impl FnMut(&mut R) -> bool) {
+        for (key, row) in &mut self.rows {
+            if change(row) {
+                self.changed.insert(*key);
+            }
+        }
+    }
+
     /// Whether there is a record with this key.
     pub fn contains(&self, key: K) -> bool {
         self.rows.contains_key(&key)

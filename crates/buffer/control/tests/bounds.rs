@@ -1,4 +1,4 @@
-//! What requests can make the controller store and reply is bounded, whatever they contain.
+//! Requests leave bounded records and replies, whatever they contain.
 
 use crate::harness;
 use forebay_control::controller::{

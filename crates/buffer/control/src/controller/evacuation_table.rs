@@ -57,21 +57,9 @@ impl EvacuationTable {
     /// No attempt is made later than the longest pause from now.
     pub fn forget_future(&mut self, now: UnixMillis) {
         let latest = now.plus_ms(ATTEMPT_INTERVAL_MS);
-        for id in self.running.keys() {
-            let retry_at = self.running.get(id).and_then(|row| row.retry_at);
-            if retry_at.is_some_and(|at| at > latest)
-                && let Some(row) = self.running.get_mut(id)
-            {
-                row.retry_at = Some(latest);
-            }
-        }
+        self.running.change_each(|row| row.retry_at.as_mut().is_some_and(|at| at.limit(latest)));
         let latest = now.plus_ms(MAX_DELAY_MS);
-        for id in self.postponed.keys() {
-            let is_later = self.postponed.get(id).is_some_and(|row| row.until > latest);
-            if is_later && let Some(row) = self.postponed.get_mut(id) {
-                row.until = latest;
-            }
-        }
+        self.postponed.change_each(|row| row.until.limit(latest));
     }
 
     pub fn take_changes(&mut self, changes: &mut Vec<Change>) {

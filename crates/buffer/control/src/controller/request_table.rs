@@ -8,7 +8,7 @@ use super::settings::Settings;
 use crate::messages::UnixMillis;
 use crate::records::{Change, CorruptRecord, StoredRecord, Table};
 
-/// The user of remembered requests, and whether they were refused or failed.
+/// The user of answered requests, and whether they were refused or failed.
 type AnsweredBy = (Option<u32>, bool);
 
 /// Accepted requests: those that wait, and for a while those that were answered, so that a repeated
@@ -35,11 +35,7 @@ impl Default for RequestTable {
     }
 }
 
-fn is_pending(record: &RequestRecord) -> bool {
-    matches!(record.progress, RequestProgress::Pending(_))
-}
-
-/// Where a request is listed that was answered.
+/// The list of answered requests that a request is in; `None`: it waits.
 fn answered_by(record: &RequestRecord) -> Option<AnsweredBy> {
     match &record.progress {
         RequestProgress::Pending(_) => None,
@@ -87,15 +83,14 @@ impl RequestTable {
 
     /// Requests of the future were accepted now, and have the time that they had.
     pub(super) fn forget_future(&mut self, now: UnixMillis) {
-        let records = self.records.iter();
-        let future = records.filter(|(_, record)| record.accepted > now);
-        let future: Vec<RequestId> = future.map(|(id, _)| id).collect();
-        for id in future {
-            if let Some(record) = self.records.get_mut(id) {
-                record.deadline = now.plus_ms(record.deadline.ms_since(record.accepted));
-                record.accepted = now;
+        self.records.change_each(|record| {
+            let time = record.deadline.ms_since(record.accepted);
+            let is_future = record.accepted.limit(now);
+            if is_future {
+                record.deadline = now.plus_ms(time);
             }
-        }
+            is_future
+        });
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {
@@ -109,7 +104,7 @@ impl RequestTable {
 
     /// Panics if the tables contradict each other. Costs time in proportion to their size.
     pub(super) fn check_invariants(&self) {
-        let pending = self.records.iter().filter(|(_, record)| is_pending(record));
+        let pending = self.records.iter().filter(|(_, record)| answered_by(record).is_none());
         assert!(
             pending.map(|(id, _)| id).eq(self.pending.iter().copied()),
             "a request that waits is not noted as pending"

@@ -70,27 +70,13 @@ impl SessionTable {
         }
     }
 
-    /// What has happened in the future has happened now.
+    /// No activation began to end later than now, and no expiry was noticed later.
     pub(super) fn forget_future(&mut self, now: UnixMillis) {
-        let is_future = |time: Option<UnixMillis>| time.is_some_and(|time| time > now);
-        let activations = self.activations.iter();
-        let ending = activations.filter(|(_, activation)| is_future(activation.ending));
-        let ending: Vec<ActivationId> = ending.map(|(id, _)| id).collect();
-        for id in ending {
-            if let Some(activation) = self.activations.get_mut(id) {
-                activation.ending = Some(now);
-            }
-        }
-        let noticed = |session: &Session| session.expiry.and_then(|expiry| expiry.noticed);
-        let expired = self.sessions.iter().filter(|(_, session)| is_future(noticed(session)));
-        let expired: Vec<SessionId> = expired.map(|(id, _)| id).collect();
-        for id in expired {
-            if let Some(session) = self.sessions.get_mut(id)
-                && let Some(expiry) = &mut session.expiry
-            {
-                expiry.noticed = Some(now);
-            }
-        }
+        let limit = |time: Option<&mut UnixMillis>| time.is_some_and(|time| time.limit(now));
+        self.activations.change_each(|activation| limit(activation.ending.as_mut()));
+        self.sessions.change_each(|session| {
+            limit(session.expiry.as_mut().and_then(|expiry| expiry.noticed.as_mut()))
+        });
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut Vec<Change>) {

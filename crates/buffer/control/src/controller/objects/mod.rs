@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// What it is and its name, for messages.
+    /// Its kind and name, for messages.
     pub fn description(&self) -> String {
         match self.lifetime {
             Lifetime::Job => format!("job `{}`", self.token),
