@@ -47,14 +47,9 @@ fn is_disconnected(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// Receives the call, at the service's end of a connection.
-pub fn receive_call(stream: &Arc<Stream>) -> io::Result<JobRequest> {
-    receive_call_if(stream, |_| Ok(()))
-}
-
-/// As [`receive_call`]. Before memory is used for the call, `admit` is asked with its length in bytes,
-/// and may fail.
-pub fn receive_call_if(
+/// Receives the call, at the service's end of a connection. Before memory is used for it, `admit` is
+/// asked with its length in bytes, and may fail.
+pub fn receive_call(
     stream: &Arc<Stream>,
     admit: impl FnOnce(usize) -> io::Result<()>,
 ) -> io::Result<JobRequest> {

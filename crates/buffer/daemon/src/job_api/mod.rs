@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::messages::Owner;
-use forebay_net::job_socket::{receive_call_if, send_reply};
+use forebay_net::job_socket::{receive_call, send_reply};
 use forebay_net::stream::Stream;
 use forebay_protocol::Errno;
 use forebay_protocol::staging::{JobRequest, StagingReply};
@@ -101,7 +101,7 @@ impl JobApi {
         permit.admit(principal).map_err(|reason| Refused(Errno::EAGAIN, reason.to_string()))?;
         // Until the call is answered.
         let (mut memory, mut is_full) = (None, false);
-        let call = receive_call_if(stream, |bytes| {
+        let call = receive_call(stream, |bytes| {
             memory = self.memory.take(owner.uid, bytes);
             is_full = memory.is_none();
             if is_full { Err(std::io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }

@@ -59,12 +59,12 @@ pub(super) fn wait_for_stages(
     paths: &[String],
 ) -> Result<StagingReply, Refused> {
     let (matches, stages) = stages_covering(job, kind, paths)?;
-    let mut left: BTreeSet<StageId> = matches.iter().map(|found| found.stage()).collect();
+    let covering: BTreeSet<StageId> = matches.iter().map(|found| found.stage()).collect();
     // Waiting for a stage that is deferred to the job's end would never end.
     let is_awaited =
-        |stage: &RequestedStage| left.contains(&stage.id) && stage.state != StageState::Waiting;
+        |stage: &RequestedStage| covering.contains(&stage.id) && stage.state != StageState::Waiting;
     let mut known: Vec<RequestedStage> = stages.into_iter().filter(is_awaited).collect();
-    left = known.iter().map(|stage| stage.id).collect();
+    let mut left: BTreeSet<StageId> = known.iter().map(|stage| stage.id).collect();
     if left.is_empty() {
         return invalid_argument("no stage is in progress; it waits for the job's end");
     }
