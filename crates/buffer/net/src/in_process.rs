@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 /// The number of a connection at its daemon.
 pub type ConnectionNumber = u64;
 
-/// What became of a call.
+/// The way that a call takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It is carried out, or waits for something else than a thread. The reply comes through the socket.

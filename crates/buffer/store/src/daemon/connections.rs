@@ -86,11 +86,11 @@ impl Connections {
     ) -> io::Result<Connections> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         unix.set_nonblocking(true)?;
-        epoll::add(&*epoll, mailbox, EventData::new_u64(MAILBOX), EventFlags::IN)?;
-        epoll::add(&*epoll, &unix, EventData::new_u64(UNIX), EventFlags::IN)?;
+        epoll::add(&epoll, mailbox, EventData::new_u64(MAILBOX), EventFlags::IN)?;
+        epoll::add(&epoll, &unix, EventData::new_u64(UNIX), EventFlags::IN)?;
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
-            epoll::add(&*epoll, tcp, EventData::new_u64(TCP), EventFlags::IN)?;
+            epoll::add(&epoll, tcp, EventData::new_u64(TCP), EventFlags::IN)?;
         }
         Ok(Connections {
             epoll,
@@ -105,7 +105,7 @@ impl Connections {
         })
     }
 
-    /// What a thread [waits](wait_for_events) for.
+    /// The set of descriptors on which a thread [waits](wait_for_events).
     pub fn epoll(&self) -> Arc<OwnedFd> {
         self.epoll.clone()
     }
@@ -117,8 +117,12 @@ impl Connections {
     }
 
     /// Adds input that did not come through the socket.
-    pub fn add_input(&mut self, id: ConnId, bytes: &[u8]) -> Result<(), FrameError> {
-        self.open.get_mut(&id).map_or(Ok(()), |conn| conn.add_input(bytes))
+    pub fn add_input(&mut self, id: ConnId, bytes: &[u8]) -> Received {
+        match self.open.get_mut(&id).map(|conn| conn.add_input(bytes)) {
+            Some(Ok(())) => Received::Input,
+            Some(Err(_)) => Received::Closed,
+            None => Received::Nothing,
+        }
     }
 
     pub fn count(&self) -> usize {
@@ -139,7 +143,7 @@ impl Connections {
         self.next_id += 1;
         let conn = Connection::new(stream, handshake, self.counters.clone()).ok()?;
         let data = EventData::new_u64(id.0);
-        epoll::add(&*self.epoll, conn.stream.as_fd(), data, EventFlags::IN).ok()?;
+        epoll::add(&self.epoll, conn.stream.as_fd(), data, EventFlags::IN).ok()?;
         let replaced = self.open.insert(id, conn);
         assert!(replaced.is_none(), "connection ids are unique");
         Some(id)
@@ -155,7 +159,7 @@ impl Connections {
     pub fn take(&mut self, id: ConnId) -> Option<Connection> {
         self.admission.remove(id.0);
         let conn = self.open.remove(&id)?;
-        let _ = epoll::delete(&*self.epoll, conn.stream.as_fd());
+        let _ = epoll::delete(&self.epoll, conn.stream.as_fd());
         Some(conn)
     }
 
@@ -218,7 +222,7 @@ impl Connections {
             let flags =
                 if conn.blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             let data = EventData::new_u64(id.0);
-            epoll::modify(&*self.epoll, &conn.stream, data, flags)?;
+            epoll::modify(&self.epoll, &conn.stream, data, flags)?;
         }
         Ok(conn.has_input())
     }
@@ -240,7 +244,7 @@ impl Connections {
             conn.watching_input = false;
             let flags = if conn.watching_output { EventFlags::OUT } else { EventFlags::empty() };
             let data = EventData::new_u64(id.0);
-            let _ = epoll::modify(&*self.epoll, &conn.stream, data, flags);
+            let _ = epoll::modify(&self.epoll, &conn.stream, data, flags);
             return Received::Nothing;
         }
         match conn.receive(&mut self.receive_buffer) {

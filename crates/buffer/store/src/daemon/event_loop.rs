@@ -110,11 +110,10 @@ impl EventLoop {
                 Ready::Mailbox => self.process_mailbox()?,
                 Ready::UnixListener => self.accept_unix(),
                 Ready::TcpListener => self.accept_tcp(),
-                Ready::Connection(id, flags) => match self.connections.receive(id, flags) {
-                    Received::Input => self.process_frames(id),
-                    Received::Nothing => {}
-                    Received::Closed => self.close_connection(id),
-                },
+                Ready::Connection(id, flags) => {
+                    let received = self.connections.receive(id, flags);
+                    self.process_received(id, received);
+                }
             }
             if self.node.pending_record_bytes() > MAX_BATCH_BYTES {
                 self.commit()?;
@@ -128,6 +127,14 @@ impl EventLoop {
         self.commit()
     }
 
+    fn process_received(&mut self, id: ConnId, received: Received) {
+        match received {
+            Received::Input => self.process_frames(id),
+            Received::Nothing => {}
+            Received::Closed => self.close_connection(id),
+        }
+    }
+
     /// Carry out the call in `frame` of a client in this process. `false`: the connection does not take
     /// it now.
     pub(super) fn process_call_in_process(&mut self, id: ConnId, frame: &[u8]) -> io::Result<bool> {
@@ -135,13 +142,8 @@ impl EventLoop {
             return Ok(false);
         }
         self.ensure_log_space()?;
-        match self.connections.add_input(id, frame) {
-            Ok(()) => self.process_frames(id),
-            Err(error) => {
-                tracing::warn!(%error, "invalid frame: connection closed");
-                self.close_connection(id);
-            }
-        }
+        let received = self.connections.add_input(id, frame);
+        self.process_received(id, received);
         self.run_batches()?;
         self.commit()?;
         Ok(true)

@@ -27,6 +27,12 @@ struct QueueState {
     is_stopped: bool,
 }
 
+impl QueueState {
+    fn accepts_more(&self) -> bool {
+        self.has_worker && self.files.len() < MAX_FILES
+    }
+}
+
 impl FreeingQueue {
     /// From now on files are accepted. The caller must [run the worker](FreeingQueue::run_worker).
     pub fn accept(&self) {
@@ -35,14 +41,13 @@ impl FreeingQueue {
 
     /// Whether the worker would get a file.
     pub(super) fn accepts_more(&self) -> bool {
-        let state = self.state.lock();
-        state.has_worker && state.files.len() < MAX_FILES
+        self.state.lock().accepts_more()
     }
 
     /// Close a file in the background, or at once if there is no worker or too many files wait.
     pub(super) fn close(&self, file: OwnedFd) {
         let mut state = self.state.lock();
-        if state.has_worker && state.files.len() < MAX_FILES {
+        if state.accepts_more() {
             state.files.push_back(file);
             self.changed.notify_one();
         }
