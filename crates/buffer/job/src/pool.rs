@@ -97,13 +97,18 @@ impl PoolHandle {
         }
     }
 
+    /// Leaves it. Returns the pool if this process serves it.
+    pub(crate) fn into_served(self) -> Result<Option<EmbeddedPool>, RunError> {
+        Ok(match self {
+            PoolHandle::Embedded(pool) => Some(pool),
+            PoolHandle::Joined(pool) => pool.leave()?,
+            PoolHandle::Shared(_) => None,
+        })
+    }
+
     /// Closes it: an embedded pool is made durable and unmounted.
     pub fn close(self) -> Result<(), RunError> {
-        match self {
-            PoolHandle::Embedded(pool) => Ok(pool.close()?),
-            PoolHandle::Joined(pool) => Ok(pool.leave()?.map_or(Ok(()), EmbeddedPool::close)?),
-            PoolHandle::Shared(_) => Ok(()),
-        }
+        Ok(self.into_served()?.map_or(Ok(()), EmbeddedPool::close)?)
     }
 }
 

@@ -96,12 +96,7 @@ fn close_after_other_runs(
     observer: &mut dyn Observer,
     interrupt: &Interrupt,
 ) -> Result<(), RunError> {
-    let served = match pool {
-        PoolHandle::Embedded(pool) => Some(pool),
-        PoolHandle::Joined(pool) => pool.leave()?,
-        PoolHandle::Shared(_) => None,
-    };
-    let Some(pool) = served else {
+    let Some(pool) = pool.into_served()? else {
         return Ok(());
     };
     let awaited = await_other_runs(&pool, observer, interrupt);

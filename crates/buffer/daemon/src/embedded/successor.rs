@@ -1,9 +1,11 @@
 //! A process that has joined an embedded pool serves it from then on if the one that did is killed.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::{EmbeddedPool, lock};
 use crate::error::DaemonError;
@@ -29,7 +31,7 @@ impl Successor {
         let (directory, slot) = (directory.to_owned(), served.clone());
         let run = move || {
             if let Some(pool) = await_lock(&directory, &stopped) {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool);
+                *slot.lock() = Some(pool);
             }
             Ok(())
         };
@@ -44,7 +46,7 @@ impl Successor {
     /// Stops waiting. Returns the pool if this process serves it.
     pub fn stop(mut self) -> Result<Option<EmbeddedPool>, DaemonError> {
         self.service.stop()?;
-        Ok(self.served.lock().unwrap_or_else(PoisonError::into_inner).take())
+        Ok(self.served.lock().take())
     }
 }
 
