@@ -7,57 +7,51 @@ mod faults;
 mod history;
 
 use crate::support;
-use forebay_client::{ClientOptions, Mount, MountOptions, mount};
+use forebay_client::{MountOptions, mount};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::faulty_network::FaultyNetwork;
+use support::host_mounts::HostMounts;
 use support::network_pool::NetworkPool;
-use support::{Temporary, await_count, mount_at};
+use support::{Temporary, await_count};
 
 const PIECE: usize = 4 << 10;
 /// Storage nodes of the instances.
 const NODES: [usize; 2] = [1, 3];
 
-/// Mounts of one instance, each as of a host of its own.
+/// Two mounts of one instance.
 struct Site {
-    mounts: Vec<Mount>,
-    paths: Vec<PathBuf>,
-    pool: NetworkPool,
-    _temporary: Temporary,
+    mounts: HostMounts,
 }
 
 impl Site {
-    /// Two mounts of an instance over so many nodes.
+    /// Of an instance over so many nodes.
     fn new(nodes: usize) -> Site {
         Site::with(NetworkPool::new(nodes), &FaultyNetwork::default())
     }
 
-    /// Two mounts, the first one over this network.
+    /// The first one over this network.
     fn with(pool: NetworkPool, network: &FaultyNetwork) -> Site {
-        let temporary = Temporary::new();
-        let paths: Vec<PathBuf> = ["one", "other"].map(|name| temporary.dir(name)).into();
-        let system = Arc::new(network.clone());
-        let clients =
-            [pool.attach(ClientOptions { system, ..ClientOptions::default() }), pool.client()];
-        let mounts = clients.into_iter().zip(&paths).map(|(fs, path)| mount_at(fs, path)).collect();
-        Site { mounts, paths, pool, _temporary: temporary }
+        Site { mounts: HostMounts::new(pool, &[network.clone(), FaultyNetwork::default()]) }
     }
 
     /// A file on the first mount, and the same on the second one.
     fn file(&self, name: &str) -> (PathBuf, PathBuf) {
-        (self.paths[0].join(name), self.paths[1].join(name))
+        (self.mounts.file(0, name), self.mounts.file(1, name))
+    }
+
+    /// Requests of a kind that the daemons have answered.
+    fn count(&self, kind: &str) -> u64 {
+        self.mounts.pool.count(kind)
     }
 
     fn end(self) {
-        for mount in self.mounts {
-            support::unmount(mount);
-        }
+        self.mounts.end();
     }
 }
 
@@ -92,7 +86,7 @@ fn small_sequential_writes_take_few_requests() {
         let pieces = (16 << 20) / length as u64;
         let end = (0..pieces).fold(0, |end, _| write_piece(&file, end, length));
         file.sync_all().unwrap();
-        let requests = site.pool.count("write");
+        let requests = site.count("write");
         assert!(requests < pieces / 2, "{requests} requests for {pieces} writes of {length} bytes");
         check_content(&there, end);
         drop(file);
@@ -107,8 +101,8 @@ fn direct_writes_are_requests() {
     options.write(true).create(true).custom_flags(libc::O_DIRECT);
     let file = options.open(site.file("file").0).unwrap();
     (0..50).fold(0, |end, _| write_piece(&file, end, PIECE));
-    await_count(|| site.pool.count("write"), 50, "O_DIRECT");
-    assert_eq!(site.pool.count("write_lease"), 0);
+    await_count(|| site.count("write"), 50, "O_DIRECT");
+    assert_eq!(site.count("write_lease"), 0);
     drop(file);
     site.end();
 }
@@ -197,7 +191,7 @@ fn every_observation_shows_all_writes() {
                 }
             }
         }
-        assert!(site.pool.count("write") < writes, "nothing was delayed");
+        assert!(site.count("write") < writes, "nothing was delayed");
         check_content(&there, end);
         drop(file);
         site.end();
@@ -287,7 +281,7 @@ fn many_files_are_written_at_the_same_time() {
             end += 1000;
         }
         drop(files);
-        assert!(site.pool.count("write_lease") > 0, "nothing was delayed");
+        assert!(site.count("write_lease") > 0, "nothing was delayed");
         for index in 0..80 {
             check_content(&site.file(&format!("f{index}")).1, end);
         }

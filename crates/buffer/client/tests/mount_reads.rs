@@ -2,7 +2,7 @@
 //! sees every change that was acknowledged before, by whatever client.
 
 use crate::support;
-use forebay_client::{ClientOptions, Fs, Mount};
+use forebay_client::Fs;
 use forebay_protocol::message::SetAttr;
 use forebay_random::RandomSequence;
 use rustix::fs::FallocateFlags;
@@ -10,13 +10,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::faulty_network::FaultyNetwork;
+use support::host_mounts::{self, HostMounts};
 use support::network_pool::NetworkPool;
-use support::{Temporary, await_count, mount_at, noise};
+use support::{await_count, noise};
 
 const NAME: &str = "file";
 const SMALL: usize = 4 << 10;
@@ -26,63 +26,24 @@ const NODES: [usize; 2] = [1, 3];
 /// Longer than a client requests no lease after a refusal.
 const AFTER_REFUSAL: Duration = Duration::from_millis(150);
 
-/// Mounts of one instance, each as of a host of its own.
-struct Site {
-    mounts: Vec<Mount>,
-    paths: Vec<PathBuf>,
-    pool: NetworkPool,
-    _temporary: Temporary,
+/// Mounts of one instance over so many nodes.
+fn mounted(nodes: usize, mounts: usize) -> HostMounts {
+    HostMounts::new(NetworkPool::new(nodes), &vec![FaultyNetwork::default(); mounts])
 }
 
-impl Site {
-    fn new(nodes: usize, mounts: usize) -> Site {
-        Site::with(nodes, &vec![FaultyNetwork::default(); mounts])
-    }
-
-    /// A mount over each of these networks.
-    fn with(nodes: usize, networks: &[FaultyNetwork]) -> Site {
-        let (pool, temporary) = (NetworkPool::new(nodes), Temporary::new());
-        let path = |number| temporary.dir(&format!("mnt{number}"));
-        let paths: Vec<PathBuf> = (0..networks.len()).map(path).collect();
-        let mount = |(network, path): (&FaultyNetwork, &PathBuf)| {
-            let system = Arc::new(network.clone());
-            mount_at(pool.attach(ClientOptions { system, ..ClientOptions::default() }), path)
-        };
-        let mounts = networks.iter().zip(&paths).map(mount).collect();
-        Site { mounts, paths, pool, _temporary: temporary }
-    }
-
-    /// The file on one of the mounts.
-    fn file(&self, mount: usize) -> PathBuf {
-        self.paths[mount].join(NAME)
-    }
-
-    fn end(self) {
-        self.mounts.into_iter().for_each(support::unmount);
-    }
-}
-
-/// Reads sequentially in pieces, from the beginning. Returns all.
 fn read_whole(file: &File, piece: usize) -> Vec<u8> {
-    let (mut all, mut buffer) = (Vec::new(), vec![0; piece]);
-    loop {
-        let count = file.read_at(&mut buffer, all.len() as u64).unwrap();
-        all.extend_from_slice(&buffer[..count]);
-        if count < piece {
-            return all;
-        }
-    }
+    host_mounts::read_whole(piece, |into, offset| file.read_at(into, offset).unwrap())
 }
 
 #[test]
 fn sequential_small_reads_take_one_request_for_each_window() {
     for (nodes, piece) in [(1, SMALL), (1, 47_008), (3, SMALL)] {
-        let site = Site::new(nodes, 2);
+        let site = mounted(nodes, 2);
         let data = noise(16 << 20, 1);
-        fs::write(site.file(0), &data).unwrap();
+        fs::write(site.file(0, NAME), &data).unwrap();
         // The first open file may still be about to be closed.
         std::thread::sleep(AFTER_REFUSAL);
-        let file = File::open(site.file(1)).unwrap();
+        let file = File::open(site.file(1, NAME)).unwrap();
         let before = (site.pool.count("read"), site.pool.count("lease"));
         assert!(read_whole(&file, piece) == data, "{nodes} nodes, reads of {piece}");
         let reads = site.pool.count("read") - before.0;
@@ -99,7 +60,7 @@ fn sequential_small_reads_take_one_request_for_each_window() {
 #[test]
 fn several_programs_read_one_file_and_several() {
     for nodes in NODES {
-        let site = Site::new(nodes, 1);
+        let site = mounted(nodes, 1);
         let names = [NAME, NAME, "other", "third"];
         for (seed, name) in names.iter().enumerate().skip(1) {
             fs::write(site.paths[0].join(name), noise(3 << 20, seed as u64)).unwrap();
@@ -128,11 +89,11 @@ fn several_programs_read_one_file_and_several() {
 fn programs_that_read_one_file_share_the_data() {
     const PROGRAMS: usize = 8;
     for nodes in NODES {
-        let site = Site::new(nodes, 2);
+        let site = mounted(nodes, 2);
         let data = noise(8 << 20, 5);
-        fs::write(site.file(0), &data).unwrap();
+        fs::write(site.file(0, NAME), &data).unwrap();
         std::thread::sleep(AFTER_REFUSAL);
-        let open = |_| File::open(site.file(1)).unwrap();
+        let open = |_| File::open(site.file(1, NAME)).unwrap();
         let files: Vec<File> = (0..PROGRAMS).map(open).collect();
         let before = site.pool.count("read");
         let mut buffer = vec![0; SMALL];
@@ -154,14 +115,14 @@ fn programs_that_read_one_file_share_the_data() {
 #[test]
 fn shared_data_are_not_older_than_changes() {
     for nodes in NODES {
-        let site = Site::new(nodes, 2);
-        fs::write(site.file(0), vec![0; LENGTH]).unwrap();
-        let [first, second] = [(); 2].map(|()| File::open(site.file(1)).unwrap());
+        let site = mounted(nodes, 2);
+        fs::write(site.file(0, NAME), vec![0; LENGTH]).unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(site.file(1, NAME)).unwrap());
         let mut buffer = vec![0; SMALL];
         for value in 1..10 {
             std::thread::sleep(AFTER_REFUSAL);
             assert!(read_whole(&first, SMALL).iter().all(|byte| *byte == value - 1));
-            writable(&site.file(0)).write_all_at(&vec![value; LENGTH], 0).unwrap();
+            writable(&site.file(0, NAME)).write_all_at(&vec![value; LENGTH], 0).unwrap();
             // In the middle, alone; and sequentially when the lease is granted again.
             second.read_exact_at(&mut buffer, LENGTH as u64 / 2).unwrap();
             assert!(buffer.iter().all(|byte| *byte == value), "{nodes} nodes, value {value}");
@@ -177,18 +138,18 @@ fn shared_data_are_not_older_than_changes() {
 
 #[test]
 fn data_that_were_read_with_o_noatime_are_not_shared() {
-    let site = Site::new(1, 2);
-    File::create(site.file(0)).unwrap();
+    let site = mounted(1, 2);
+    File::create(site.file(0, NAME)).unwrap();
     std::thread::sleep(Duration::from_millis(30));
-    fs::write(site.file(0), noise(LENGTH as u64, 1)).unwrap();
+    fs::write(site.file(0, NAME), noise(LENGTH as u64, 1)).unwrap();
     std::thread::sleep(AFTER_REFUSAL);
     let mut options = OpenOptions::new();
-    let silent = options.read(true).custom_flags(libc::O_NOATIME).open(site.file(1)).unwrap();
-    let accessed = || fs::metadata(site.file(1)).unwrap().accessed().unwrap();
+    let silent = options.read(true).custom_flags(libc::O_NOATIME).open(site.file(1, NAME)).unwrap();
+    let accessed = || fs::metadata(site.file(1, NAME)).unwrap().accessed().unwrap();
     let before = accessed();
     assert_eq!(read_whole(&silent, SMALL).len(), LENGTH);
     assert_eq!(accessed(), before);
-    let other = File::open(site.file(1)).unwrap();
+    let other = File::open(site.file(1, NAME)).unwrap();
     assert_eq!(read_whole(&other, SMALL).len(), LENGTH);
     assert!(accessed() > before);
     drop((silent, other));
@@ -197,10 +158,10 @@ fn data_that_were_read_with_o_noatime_are_not_shared() {
 
 #[test]
 fn direct_reads_are_requests() {
-    let site = Site::new(1, 2);
-    fs::write(site.file(0), noise(LENGTH as u64, 1)).unwrap();
+    let site = mounted(1, 2);
+    fs::write(site.file(0, NAME), noise(LENGTH as u64, 1)).unwrap();
     let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_DIRECT).open(site.file(1)).unwrap();
+    let file = options.read(true).custom_flags(libc::O_DIRECT).open(site.file(1, NAME)).unwrap();
     let before = site.pool.count("read");
     let mut buffer = vec![0; SMALL];
     (0..50).for_each(|block| file.read_exact_at(&mut buffer, block * SMALL as u64).unwrap());
@@ -213,11 +174,11 @@ fn direct_reads_are_requests() {
 #[test]
 fn file_is_mapped_and_read_sequentially() {
     for nodes in NODES {
-        let site = Site::new(nodes, 2);
+        let site = mounted(nodes, 2);
         let data = noise(4 << 20, 3);
-        fs::write(site.file(0), &data).unwrap();
+        fs::write(site.file(0, NAME), &data).unwrap();
         std::thread::sleep(AFTER_REFUSAL);
-        let file = File::open(site.file(1)).unwrap();
+        let file = File::open(site.file(1, NAME)).unwrap();
         let (length, null) = (data.len(), std::ptr::null_mut());
         // SAFETY: a new map of a file that nobody truncates, which is read and then removed.
         unsafe {
@@ -237,7 +198,7 @@ fn file_is_mapped_and_read_sequentially() {
 /// A change of the file through a mount, or by the library.
 type Change = fn(&mut Model, &Path, &Fs);
 
-/// What the file contains.
+/// The contents of the file, and the changes to come.
 struct Model {
     data: Vec<u8>,
     random: RandomSequence,
@@ -351,11 +312,13 @@ fn check_reads_between_changes(
     writers: &[usize],
     seed: u64,
 ) {
-    let site = Site::with(nodes, &[network.clone(), FaultyNetwork::default()]);
+    let site =
+        HostMounts::new(NetworkPool::new(nodes), &[network.clone(), FaultyNetwork::default()]);
     let library = site.pool.client();
     let mut model = Model { data: noise(LENGTH as u64, seed), random: RandomSequence::new(seed) };
-    fs::write(site.file(0), &model.data).unwrap();
-    let readers: Vec<File> = (0..2).map(|mount| File::open(site.file(mount)).unwrap()).collect();
+    fs::write(site.file(0, NAME), &model.data).unwrap();
+    let readers: Vec<File> =
+        (0..2).map(|mount| File::open(site.file(mount, NAME)).unwrap()).collect();
     for round in 0..40 {
         // After some of them no lease is requested yet.
         let pause = [0, 10, 150, 300][model.below(4)];
@@ -364,7 +327,7 @@ fn check_reads_between_changes(
         readers.iter().for_each(|reader| model.check(reader, &before));
         let who = writers[model.below(writers.len())];
         let (name, change) = CHANGES[model.below(CHANGES.len())];
-        change(&mut model, &site.file(who), &library);
+        change(&mut model, &site.file(who, NAME), &library);
         let what = format!("{name} by mount {who} in round {round} of seed {seed}, {nodes} nodes");
         readers.iter().for_each(|reader| model.check(reader, &what));
     }
@@ -396,14 +359,14 @@ fn concurrent_reads_are_never_older_than_acknowledged_writes() {
     for nodes in NODES {
         for network in [FaultyNetwork::default(), FaultyNetwork::new(300, 60)] {
             let networks = [network.clone(), network, FaultyNetwork::default()];
-            let site = Site::with(nodes, &networks);
-            fs::write(site.file(2), vec![0; LENGTH]).unwrap();
+            let site = HostMounts::new(NetworkPool::new(nodes), &networks);
+            fs::write(site.file(2, NAME), vec![0; LENGTH]).unwrap();
             let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 for mount in [0, 0, 1] {
                     let (site, acknowledged, stop) = (&site, &acknowledged, &stop);
                     scope.spawn(move || {
-                        let file = File::open(site.file(mount)).unwrap();
+                        let file = File::open(site.file(mount, NAME)).unwrap();
                         let mut buffer = vec![0; SMALL];
                         for block in (0..(LENGTH / SMALL) as u64).cycle() {
                             if stop.load(Ordering::Acquire) {
@@ -418,7 +381,7 @@ fn concurrent_reads_are_never_older_than_acknowledged_writes() {
                 }
                 let (start, mut value) = (Instant::now(), 0);
                 for round in 0..120 {
-                    let file = writable(&site.file(2));
+                    let file = writable(&site.file(2, NAME));
                     // Some writers write again before they close the file.
                     for _ in 0..1 + round % 3 {
                         value += 1;

@@ -1,4 +1,4 @@
-//! What a change of contents takes from a program: set-id bits and file capabilities.
+//! Set-id bits and file capabilities of a program, which a change of its contents removes.
 //!
 //! Each check of mounts runs on a local file system, too. Needs root, because it acts as several users.
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::INSTANCE;
 use support::faulty_network::FaultyNetwork;
+use support::host_mounts;
 use support::network_pool::NetworkPool;
 use support::process::key;
 
@@ -37,16 +38,8 @@ fn set_length(fs: &Fs, ino: Ino, length: u64) {
     fs.set_attr(ino, None, set).unwrap();
 }
 
-/// Reads sequentially in small pieces, from the beginning. Returns all.
 fn read_whole(file: &File, piece: usize) -> Vec<u8> {
-    let (mut all, mut buffer) = (Vec::new(), vec![0; piece]);
-    loop {
-        let count = file.read_at(&mut buffer, all.len() as u64).unwrap();
-        all.extend_from_slice(&buffer[..count]);
-        if count < piece {
-            return all;
-        }
-    }
+    host_mounts::read_whole(piece, |into, offset| file.read_at(into, offset).unwrap())
 }
 
 #[test]

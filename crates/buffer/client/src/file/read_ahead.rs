@@ -52,7 +52,7 @@ const LOOK_TIME: Duration = Duration::from_millis(1);
 pub struct ReadAhead {
     pub lease: Arc<FileLease>,
     window: Mutex<Window>,
-    /// What a thread is about to receive, which has locked the window.
+    /// The range that the thread which has locked the window is receiving.
     receiving: Mutex<Option<Range<u64>>>,
     /// Other open files of the inode may use the data, and the reverse.
     is_shared: AtomicBool,

@@ -4,6 +4,7 @@
 
 pub mod faulty_network;
 pub mod held_network;
+pub mod host_mounts;
 pub mod network_pool;
 pub mod process;
 pub mod striped_admin;

@@ -1,4 +1,4 @@
-//! What an open file has read ahead.
+//! The data that an open file has read ahead.
 
 use super::super::pending_read::PendingRead;
 use super::memory::ReadAheadMemory;
