@@ -37,7 +37,8 @@ pub fn call_with_descriptor<C: Serialize, R: DeserializeOwned>(
         Err(error) if !is_disconnected(&error) => return Err(error),
         sent => sent,
     };
-    match (receive_message(&mut receiver, Kind::Reply), sent) {
+    let reply = receive_message(&mut receiver, Kind::Reply, MAX_STAGING_BODY_BYTES, |_| Ok(()));
+    match (reply, sent) {
         (Err(_), Err(error)) => Err(error),
         (reply, _) => reply,
     }
@@ -53,15 +54,17 @@ pub fn receive_call(
     stream: &Arc<Stream>,
     admit: impl FnOnce(usize) -> io::Result<()>,
 ) -> io::Result<JobRequest> {
-    receive_message_if(&mut Receiver::new(stream.clone(), None), Kind::Call, admit)
+    let mut receiver = Receiver::new(stream.clone(), None);
+    receive_message(&mut receiver, Kind::Call, MAX_STAGING_BODY_BYTES, admit)
 }
 
-/// Receives any call and the descriptor that was sent with it.
+/// Receives any call of at most `max_bytes`, and the descriptor that was sent with it.
 pub fn receive_with_descriptor<C: DeserializeOwned>(
     stream: &Arc<Stream>,
+    max_bytes: usize,
 ) -> io::Result<(C, Option<OwnedFd>)> {
     let mut receiver = Receiver::new(stream.clone(), None);
-    let call = receive_message(&mut receiver, Kind::Call)?;
+    let call = receive_message(&mut receiver, Kind::Call, max_bytes, |_| Ok(()))?;
     Ok((call, receiver.take_descriptor()))
 }
 
@@ -84,16 +87,13 @@ fn send_message<T: Serialize>(
     sender.send(&out, descriptor)
 }
 
-fn receive_message<T: DeserializeOwned>(receiver: &mut Receiver, kind: Kind) -> io::Result<T> {
-    receive_message_if(receiver, kind, |_| Ok(()))
-}
-
-fn receive_message_if<T: DeserializeOwned>(
+fn receive_message<T: DeserializeOwned>(
     receiver: &mut Receiver,
     kind: Kind,
+    max_bytes: usize,
     admit: impl FnOnce(usize) -> io::Result<()>,
 ) -> io::Result<T> {
-    let Some((header, body)) = receiver.receive_if(MAX_STAGING_BODY_BYTES, admit)? else {
+    let Some((header, body)) = receiver.receive_if(max_bytes, admit)? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
     if header.kind != kind || header.payload > 0 {

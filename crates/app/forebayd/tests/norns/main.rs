@@ -4,6 +4,11 @@
 mod nodes;
 mod site;
 
+use forebay_norns_api::Code;
+use forebay_norns_api::client::send;
+use forebay_norns_api::message::{
+    Call, ControlCall, DataPath, JobRequest, Operation, Reply, Resource, TaskRequest,
+};
 use site::{OTHER, Site, USER, built, failed};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -484,4 +489,25 @@ fn wrong_arguments_and_a_missing_service_have_their_codes() {
     site.kill();
     assert!(site.user_fails(&["copy", "local:open:a", "local:dst:a"]).starts_with("submit -6 "));
     assert!(site.run(0, &["status"]).1.contains("status -6 "));
+}
+
+#[test]
+fn calls_have_a_longest_length_which_a_job_of_10000_hosts_does_not_reach() {
+    let site = Site::new();
+    let submit = |path_bytes: usize| {
+        let path = DataPath { nsid: "open".to_owned(), path: vec![b'a'; path_bytes] };
+        let source = Resource::Path(path);
+        let task = TaskRequest { operation: Operation::Remove, source, destination: None };
+        match send(&site.path("global.socket"), &Call::Submit(task), None) {
+            Ok(Reply::Refused(code, reason)) => (code, reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    // Read, and refused for the length of its path.
+    assert_eq!(submit(32 << 10).0, Code::BADARGS);
+    assert_eq!(submit(64 << 10), (Code::BADREQUEST, "frame too long".to_owned()));
+    let hosts = (0..10_000).map(|n| format!("node{n:05}.cluster.example.org")).collect();
+    let job = JobRequest { hosts, limits: Vec::new() };
+    let call = Call::Control(ControlCall::RegisterJob(7, job));
+    assert_eq!(send(&site.path("control.socket"), &call, None), Ok(Reply::Done));
 }

@@ -23,6 +23,10 @@ use crate::task::{Task, TaskRecord};
 
 /// Time for a process to send its call, and to read the reply.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest call of a user, in bytes: a task with a few names and paths.
+const MAX_USER_CALL_BYTES: usize = 64 << 10;
+/// Longest call of an administrator, in bytes: a job with the names of 10,000 hosts.
+const MAX_CONTROL_CALL_BYTES: usize = 1 << 20;
 /// Longest name of a node or dataspace.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -52,7 +56,8 @@ fn answer(
     let principal = if caller.trusted { Principal::Trusted } else { Principal::User(uid) };
     permit.admit(principal).map_err(|reason| (Code::TOOMANYTASKS, reason.to_string()))?;
     std::thread::sleep(permit.request_delay(Instant::now(), 1.0));
-    let (call, region) = receive_with_descriptor::<Call>(stream)
+    let max_bytes = if control { MAX_CONTROL_CALL_BYTES } else { MAX_USER_CALL_BYTES };
+    let (call, region) = receive_with_descriptor::<Call>(stream, max_bytes)
         .map_err(|error| (Code::BADREQUEST, error.to_string()))?;
     let visible = if caller.trusted { None } else { Some(uid) };
     match call {
