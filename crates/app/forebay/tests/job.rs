@@ -271,6 +271,26 @@ fn invalid_directives_are_reported_with_line_and_column() {
 }
 
 #[test]
+fn stage_in_of_the_directory_that_contains_the_pool_is_refused_before_the_job() {
+    let home = Home::new();
+    let text = "#!/bin/sh
+#DW jobdw capacity=16MiB type=scratch access_mode=striped
+#DW stage_in type=directory source=%d/. destination=$DW_JOB_STRIPED/all
+";
+    // Also if the pool exists.
+    for _ in 0..2 {
+        let output = home.script("all.sh", text);
+        let text = text_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let reason = format!("contains the pool's directory {}", home.path(".forebay").display());
+        assert!(text.contains("all.sh: line 3: ") && text.contains(&reason), "{text}");
+        let created = home.script("empty.sh", "#!/bin/sh\n");
+        assert!(created.status.success(), "{}", text_of(&created));
+        assert!(home.path(".forebay").exists());
+    }
+}
+
+#[test]
 fn recover_removes_a_job_whose_stage_out_source_was_never_written() {
     let home = Home::new();
     let text = "#!/bin/sh

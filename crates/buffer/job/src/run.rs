@@ -32,6 +32,7 @@ pub fn run_job(options: &RunOptions, observer: &mut dyn Observer) -> Result<RunR
     }
     let token = options.token.clone().unwrap_or_else(script::new_token);
     let script = script::read_script(&options.script, &token)?;
+    script::check_sources(&options.script, &script, &options.pool)?;
     for warning in script::script_warnings(&script) {
         observer.warning(&warning);
     }

@@ -10,6 +10,7 @@ use forebay_job_script::{
 };
 
 use crate::error::RunError;
+use crate::pool::PoolSelection;
 
 /// Largest script that is read, in bytes.
 const MAX_SCRIPT: u64 = 16 << 20;
@@ -93,6 +94,43 @@ pub fn script_warnings(script: &JobScript) -> impl Iterator<Item = String> {
         })
     });
     ignored.chain(missing_parents)
+}
+
+/// Checks that no directory that is staged in contains that of the embedded pool, whose files change
+/// while they are copied.
+///
+/// # Errors
+/// One does.
+pub(crate) fn check_sources(
+    path: &Path,
+    script: &JobScript,
+    pool: &PoolSelection,
+) -> Result<(), RunError> {
+    let PoolSelection::Embedded(options) = pool else {
+        return Ok(());
+    };
+    // The directory may not exist yet, but the one it is made in does.
+    let Ok(pool) = std::path::absolute(&options.directory) else {
+        return Ok(());
+    };
+    let beside = |parent: &Path| Some(parent.canonicalize().ok()?.join(pool.file_name()?));
+    let pool = pool.canonicalize().ok().or_else(|| beside(pool.parent()?)).unwrap_or(pool);
+    let sources = script.stages(Direction::In).filter(|stage| stage.kind == StageKind::Directory);
+    for stage in sources {
+        let StagePath::Pfs(source) = &stage.source else {
+            continue;
+        };
+        if Path::new(source).canonicalize().is_ok_and(|source| pool.starts_with(source)) {
+            let reason = format!(
+                "line {}: {source} contains the pool's directory {}, whose files cannot be staged: \
+                 stage in a directory beside it, or give the pool another one with --pool",
+                stage.line,
+                pool.display()
+            );
+            return Err(RunError::Unsupported(path.to_owned(), reason));
+        }
+    }
+    Ok(())
 }
 
 /// The first request of the script that the buffer does not support.
