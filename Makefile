@@ -60,6 +60,9 @@ deb: build
 	install -m 644 target/release/libdatawarp.a target/dist/
 	scripts/deb.sh target/dist target/deb
 
+# With the features of the whole workspace, as scripts/test.sh does: nothing is compiled again after it.
+BUILD_FOR_TESTS := cargo build --workspace --profile=test --lib --bins
+
 SOAK_MINUTES ?= 60
 SOAK_EVENTS ?= $(CURDIR)/target/soak.jsonl
 soak: export SOAK_MINUTES := $(SOAK_MINUTES)
@@ -67,12 +70,14 @@ soak: export SOAK_EVENTS := $(SOAK_EVENTS)
 
 soak:
 	scripts/setup.sh test
-	cargo test --package forebay --test soak -- --nocapture
+	$(BUILD_FOR_TESTS)
+	FOREBAY_TEST_PROGRAMS=built cargo test --workspace --test soak -- --nocapture
 
 interoperation:
 	scripts/setup.sh test
-	FOREBAY_RELEASE=$$(scripts/release.sh target/releases) \
-		cargo test --package forebay --test adjacent_release -- --nocapture
+	$(BUILD_FOR_TESTS)
+	FOREBAY_RELEASE=$$(scripts/release.sh target/releases) FOREBAY_TEST_PROGRAMS=built \
+		cargo test --workspace --test adjacent_release -- --nocapture
 
 slurm-demo: build
 	scripts/setup.sh slurm
