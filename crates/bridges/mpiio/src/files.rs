@@ -5,7 +5,7 @@ mod views;
 pub use views::{get_byte_offset, get_view, set_view};
 
 use crate::file::alias::Alias;
-use crate::file::background::{self, Remains};
+use crate::file::background::{self, ClosedFile};
 use crate::file::transfer::{Completion, Direction, Request};
 use crate::file::{LoggedFile, file_id};
 use crate::mpi::communicator::Communicator;
@@ -227,7 +227,7 @@ pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     let closed = unsafe { functions::file_close(file) };
     // Not before: processes that are still in the library's close, which is collective, would share
     // their cores and the server of the file with the threads of the others.
-    let result = result.and_then(|remains| remains.map_or(Ok(()), Remains::start));
+    let result = result.and_then(|remains| remains.map_or(Ok(()), ClosedFile::start));
     Some(match result {
         Ok(()) => closed,
         Err(MpiError(code)) => code,

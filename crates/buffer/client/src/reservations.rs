@@ -52,7 +52,7 @@ pub struct Reservation {
     /// Its file is new, and nothing was written to it.
     is_untouched: AtomicBool,
     /// The first request, if it was sent behind the one that created the file.
-    early: Mutex<Option<EarlySpace>>,
+    early: Mutex<Option<PendingReservation>>,
     /// Its space was requested before the file was created, and nothing was written to it.
     prepared: Mutex<Option<EarlyCount>>,
 }
@@ -66,7 +66,7 @@ pub struct SpaceRequest {
 
 /// A request for space that was sent behind the one that created a file. Its reply must be received.
 #[derive(Debug)]
-pub struct EarlySpace {
+pub struct PendingReservation {
     node: NodeIndex,
     call: PendingCall,
     /// Epoch of the daemon before.
@@ -103,8 +103,8 @@ impl SpaceRequest {
     }
 
     /// It was sent, to a daemon of this epoch or a later one.
-    pub fn sent(self, node: NodeIndex, call: PendingCall, epoch: u64) -> EarlySpace {
-        EarlySpace { node, call, epoch, count: self.count }
+    pub fn sent(self, node: NodeIndex, call: PendingCall, epoch: u64) -> PendingReservation {
+        PendingReservation { node, call, epoch, count: self.count }
     }
 }
 
@@ -219,7 +219,7 @@ impl Reservations {
     }
 
     /// Waits for the space of a file that was prepared.
-    pub fn take_prepared(&self, reservation: &Arc<Reservation>, early: EarlySpace) {
+    pub fn take_prepared(&self, reservation: &Arc<Reservation>, early: PendingReservation) {
         let mut epoch = reservation.epoch.lock();
         let granted_in = early.epoch;
         if let Some((granted, count)) = self.receive(early) {
@@ -232,7 +232,7 @@ impl Reservations {
     }
 
     /// The space of a file was requested with its creation.
-    pub fn expect_space(&self, reservation: &Arc<Reservation>, early: EarlySpace) {
+    pub fn expect_space(&self, reservation: &Arc<Reservation>, early: PendingReservation) {
         let previous = reservation.early.lock().replace(early);
         assert!(previous.is_none(), "a file is created once");
         self.list(reservation);
@@ -257,7 +257,7 @@ impl Reservations {
     }
 
     /// The file of this request was not created.
-    pub fn abandon(&self, early: EarlySpace) {
+    pub fn abandon(&self, early: PendingReservation) {
         if let Ok(session) = self.sessions.session(early.node) {
             // It may have failed as well.
             let _ = session.receive_or_retransmit(early.call);
@@ -272,8 +272,8 @@ impl Reservations {
     }
 
     /// The bytes that a request has reserved, if the daemon has not restarted since.
-    fn receive(&self, early: EarlySpace) -> Option<(u64, EarlyCount)> {
-        let EarlySpace { node, call, epoch, count } = early;
+    fn receive(&self, early: PendingReservation) -> Option<(u64, EarlyCount)> {
+        let PendingReservation { node, call, epoch, count } = early;
         let session = self.sessions.session(node).ok()?;
         let reply = session.receive_or_retransmit(call).ok()?;
         let granted = u64::try_from(reply.reply).ok()?;

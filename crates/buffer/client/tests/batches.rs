@@ -10,7 +10,7 @@ use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
     InstanceSpec, MAX_BATCH_REQUESTS, MAX_INLINE_FILE_BYTES, NewInode, Reply, Request, SetAttr,
-    Trailing,
+    TrailingField,
 };
 use forebay_protocol::{Attr, Call, Credentials, Errno, FileKind, Ino};
 use forebay_random::RandomSequence;
@@ -501,7 +501,7 @@ impl Channel for Link {
         if let Reply::Attached { takes_batches, .. } = &mut response.reply
             && self.releases.is_earlier.load(Ordering::Acquire)
         {
-            *takes_batches = Trailing(false);
+            *takes_batches = TrailingField(false);
         }
         Ok(response)
     }

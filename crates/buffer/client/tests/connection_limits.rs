@@ -12,7 +12,7 @@ use forebay_net::frame::{self, Flags, HEADER_BYTES, Kind};
 use forebay_net::handshake::{ClientHandshake, Service};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, ClientHost, OpenMode, PROTOCOL_VERSION, Trailing};
+use forebay_protocol::message::{Attach, ClientHost, OpenMode, PROTOCOL_VERSION, TrailingField};
 use forebay_protocol::message::{NameRequest, SessionRequest};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
@@ -67,7 +67,7 @@ fn attach_request(is_data: bool) -> Request {
         single_cache: false,
         cache_checks_permissions: false,
         client: ClientHost::default(),
-        delegates: Trailing::default(),
+        delegates: TrailingField::default(),
     }))
 }
 

@@ -11,7 +11,9 @@ use forebay_net::handshake::{self, ClientHandshake, Refusal, ServerNotAuthentica
 use forebay_net::munge::Munge;
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{Attach, ClientHost, PROTOCOL_VERSION, SessionRequest, Trailing};
+use forebay_protocol::message::{
+    Attach, ClientHost, PROTOCOL_VERSION, SessionRequest, TrailingField,
+};
 use forebay_protocol::{Call, Errno, Ino, Reply, Request};
 use forebay_store::daemon::{self, Daemon};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -226,7 +228,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         single_cache: false,
         cache_checks_permissions: false,
         client: ClientHost::default(),
-        delegates: Trailing::default(),
+        delegates: TrailingField::default(),
     }));
     let mut call = Vec::new();
     let attach_call = Call { seq: 1, caller: None, tags: Vec::new(), request: attach };

@@ -10,7 +10,7 @@ use forebay_net::frame::{self, HEADER_BYTES};
 use forebay_net::stream::Stream;
 use forebay_protocol::address::Address;
 use forebay_protocol::message::{
-    Attach, ClientHost, OpenMode, PROTOCOL_VERSION, SetAttr, Trailing,
+    Attach, ClientHost, OpenMode, PROTOCOL_VERSION, SetAttr, TrailingField,
 };
 use forebay_protocol::message::{FileRequest, InodeRequest, NameRequest, SessionRequest};
 use forebay_protocol::{Call, Credentials, Errno, HandleId, Ino, InstanceId, Reply, Request};
@@ -157,7 +157,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
-            delegates: Trailing::default(),
+            delegates: TrailingField::default(),
         };
         assert_eq!(
             call(Request::Session(SessionRequest::Attach(attach.clone()))),
@@ -215,7 +215,7 @@ fn read_only_handle_cannot_be_upgraded() {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
-            delegates: Trailing::default(),
+            delegates: TrailingField::default(),
         };
         call(0, Request::Session(SessionRequest::Attach(attach)));
         let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });

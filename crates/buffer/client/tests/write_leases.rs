@@ -6,7 +6,7 @@ use forebay_client::{Channel, ClientOptions, Connection, File, Fs, Os, System};
 use forebay_net::auth::Authenticator;
 use forebay_net::connection::Response;
 use forebay_protocol::address::Address;
-use forebay_protocol::message::{OpenMode, SetAttr, Trailing};
+use forebay_protocol::message::{OpenMode, SetAttr, TrailingField};
 use forebay_protocol::{Call, Errno, Ino, Reply};
 use std::io;
 use std::path::Path;
@@ -553,7 +553,7 @@ impl Channel for ToEarlierDaemon {
     fn receive(&mut self, seq: u64, into: &mut [u8]) -> io::Result<Response> {
         let mut response = self.0.receive(seq, into)?;
         if let Reply::Attached { keeps_write_leases, .. } = &mut response.reply {
-            *keeps_write_leases = Trailing(false);
+            *keeps_write_leases = TrailingField(false);
         }
         Ok(response)
     }

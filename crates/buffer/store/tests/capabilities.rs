@@ -9,7 +9,7 @@ use forebay_net::connection::Connection;
 use forebay_net::stream::Stream;
 use forebay_protocol::message::{
     AdminRequest, Attach, ClientHost, FileRequest, InstanceSpec, NameRequest, OpenMode,
-    PROTOCOL_VERSION, SessionRequest, Trailing,
+    PROTOCOL_VERSION, SessionRequest, TrailingField,
 };
 use forebay_protocol::placement::{Capability, Placement};
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
@@ -49,7 +49,7 @@ impl Client {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
-            delegates: Trailing::default(),
+            delegates: TrailingField::default(),
         };
         let attached = client.call(Request::Session(SessionRequest::Attach(attach)));
         assert!(matches!(attached, Reply::Attached { .. }), "{attached:?}");

@@ -11,7 +11,7 @@ use forebay_protocol::message::{
 };
 use forebay_protocol::message::{
     Attach, ClientHost, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, RECOVERY_SLOT,
-    SessionToken, Trailing,
+    SessionToken, TrailingField,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{
@@ -58,7 +58,7 @@ impl Client {
             single_cache: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
-            delegates: Trailing::default(),
+            delegates: TrailingField::default(),
         };
         let Reply::Attached { token, .. } =
             client.call(Request::Session(SessionRequest::Attach(attach)))

@@ -12,7 +12,8 @@ mod support;
 
 use forebay_protocol::message::{
     AdminRequest, Attach, CacheRecall, ClientHost, DELEGATION_RECALL_NS, Delegated, EVENT_SLOT,
-    LockRequest, NameRequest, NewInode, PROTOCOL_VERSION, SessionRequest, SessionToken, Trailing,
+    LockRequest, NameRequest, NewInode, PROTOCOL_VERSION, SessionRequest, SessionToken,
+    TrailingField,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, FileKind, Ino, LeaseId, Reply, Request, Timestamp};
@@ -126,7 +127,7 @@ impl Site {
             single_cache: true,
             cache_checks_permissions: true,
             client: ClientHost::default(),
-            delegates: Trailing(delegates),
+            delegates: TrailingField(delegates),
         };
         let request = Request::Session(SessionRequest::Attach(attach));
         match self.call(conn, seq, request).unwrap() {

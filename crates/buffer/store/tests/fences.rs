@@ -14,7 +14,8 @@ use forebay_protocol::message::{
     AdminRequest, DataRequest, FileRequest, NameRequest, SessionRequest,
 };
 use forebay_protocol::message::{
-    Attach, ClientHost, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken, Trailing,
+    Attach, ClientHost, InstanceSpec, NewInode, OpenMode, PROTOCOL_VERSION, SessionToken,
+    TrailingField,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Errno, HandleId, Ino, InstanceId, Reply, Request};
@@ -190,7 +191,7 @@ fn connect(
         single_cache: false,
         cache_checks_permissions: false,
         client: ClientHost::default(),
-        delegates: Trailing::default(),
+        delegates: TrailingField::default(),
     }));
     let Reply::Attached { token, .. } = remote.ask(1, attach) else {
         panic!("no session");

@@ -6,7 +6,7 @@ mod support;
 use forebay_protocol::message::{
     AdminRequest, Attach, CacheRecall, ClientHost, EVENT_SLOT, FileRequest, InodeRequest,
     InstanceSpec, LockRequest, NameRequest, NewInode, OnExisting, OpenMode, PROTOCOL_VERSION,
-    RECOVERY_SLOT, SessionRequest, SessionToken, SetAttr, Trailing, XattrMode,
+    RECOVERY_SLOT, SessionRequest, SessionToken, SetAttr, TrailingField, XattrMode,
 };
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::placement::Placement;
@@ -73,7 +73,7 @@ fn greeting(instance: Option<InstanceId>) -> Attach {
         single_cache: false,
         cache_checks_permissions: false,
         client: ClientHost::default(),
-        delegates: Trailing::default(),
+        delegates: TrailingField::default(),
     }
 }
 

@@ -111,7 +111,7 @@ fn times(run: &JobsRun) -> Vec<(f64, f64, f64)> {
         JobRun::Traffic(traffic) => traffic.accepted_load,
     };
     let all = run.together.last().unwrap();
-    let of_job = |one: &forebay_machine::results::JobBeside| {
+    let of_job = |one: &forebay_machine::results::ConcurrentJob| {
         let slowdown = match one.alone {
             JobRun::Io(_) => one.slowdown.unwrap(),
             JobRun::Traffic(_) => f64::NAN,

@@ -2,7 +2,7 @@
 //! eight channels take 250 MB/s each.
 
 use forebay_machine::observe::ObserveOptions;
-use forebay_machine::results::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether};
+use forebay_machine::results::{ConcurrentJob, IoRun, JobRun, JobsRun, JobsTogether};
 use forebay_machine::study::{
     Fidelity, IoWork, JobWork, ServerQueues, SimOptions, StorageChoice, StudyJob, simulate_ior,
     simulate_jobs,
@@ -263,7 +263,7 @@ fn matrix_has_each_job_beside_each_and_all() {
     let alone = simulate_ior(&toy(), &ior(line), 4, 2, &minimal, &|_, _, _| true);
     assert_eq!(io_of(&found.alone[0]).write_gbps, alone.unwrap().write_gbps);
     let JobsTogether { jobs, delays } = &found.together[2];
-    let both: Vec<&JobBeside> = jobs.iter().collect();
+    let both: Vec<&ConcurrentJob> = jobs.iter().collect();
     assert_eq!(both.iter().map(|one| one.slowdown).collect::<Vec<_>>(), [Some(1.0), Some(1.0)]);
     let delays = delays.as_ref().unwrap();
     assert_eq!(delays.jobs, ["a", "near", "far"]);

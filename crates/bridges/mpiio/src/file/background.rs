@@ -36,7 +36,7 @@ const FAILED: &[u8; 8] = b"failed  ";
 
 /// The remains of a closed file.
 #[derive(Debug)]
-pub struct Remains {
+pub struct ClosedFile {
     pub path: PathBuf,
     pub id: FileId,
     pub rank: usize,
@@ -62,7 +62,7 @@ static PENDING_THREADS: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
 /// Ends the logging of a file that is about to be closed. Collective. Returns what a thread applies
 /// after the close; `None` if it was applied at once.
-pub fn prepare(mut file: LoggedFile) -> Result<Option<Remains>, MpiError> {
+pub fn prepare(mut file: LoggedFile) -> Result<Option<ClosedFile>, MpiError> {
     if file.prepare_background()? {
         let result = file.flush();
         return file.end(result, CreatedLog::discard).map(|()| None);
@@ -134,7 +134,7 @@ impl LoggedFile {
     }
 }
 
-impl Remains {
+impl ClosedFile {
     /// Starts the thread that applies the log.
     pub fn start(self) -> Result<(), MpiError> {
         let (path, id) = (self.path.clone(), self.id);

@@ -1,6 +1,6 @@
 //! Opening and closing of a file, and collective calls that change what it is.
 
-use super::background::Remains;
+use super::background::ClosedFile;
 use super::log_mapping::{self, CreatedLog};
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
@@ -152,7 +152,7 @@ impl LoggedFile {
 
     /// Ends the logging of a file that is about to be closed. Collective. Returns the log that is to
     /// be applied when it is closed, if any.
-    pub fn close(mut self) -> Result<Option<Remains>, MpiError> {
+    pub fn close(mut self) -> Result<Option<ClosedFile>, MpiError> {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
@@ -206,14 +206,14 @@ impl LoggedFile {
     }
 
     /// Takes what a flush after the close needs, and releases the rest.
-    pub(super) fn into_background(self) -> Remains {
+    pub(super) fn into_background(self) -> ClosedFile {
         let LoggedFile { comm, path, id, settings, writer, logs, index, target, shared, .. } = self;
         let (rank, ranks) = (comm.rank, comm.size);
         if rank == 0 {
             shared.remove();
         }
         comm.free();
-        Remains {
+        ClosedFile {
             path,
             id,
             rank,

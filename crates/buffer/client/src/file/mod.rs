@@ -19,7 +19,7 @@ pub use delayed_writes::DelayedWrites;
 pub use read_ahead::{ReadAheadMemory, ReadFiles};
 
 use crate::requester::Requester;
-use crate::reservations::EarlySpace;
+use crate::reservations::PendingReservation;
 use crate::session::FileLease;
 use forebay_protocol::message::{FileRequest, MAX_DATA, OpenMode};
 use forebay_protocol::placement::Capability;
@@ -115,13 +115,13 @@ impl File {
     }
 
     /// Its first request for space was sent.
-    pub(crate) fn expect_space(&self, space: EarlySpace) {
+    pub(crate) fn expect_space(&self, space: PendingReservation) {
         let reservations = &self.parts.attachment.reservations;
         reservations.expect_space(&self.parts.primary.reservation, space);
     }
 
     /// The file was prepared. Waits for its space.
-    pub(crate) fn take_space(&self, space: EarlySpace) {
+    pub(crate) fn take_space(&self, space: PendingReservation) {
         let reservations = &self.parts.attachment.reservations;
         reservations.take_prepared(&self.parts.primary.reservation, space);
     }

@@ -4,7 +4,7 @@ use super::part::Part;
 use crate::attachment::Attachment;
 use crate::session::{OpenedBy, Session, SessionReply};
 use forebay_policy::layout::Layout;
-use forebay_protocol::message::{FileRequest, OpenMode, Trailing};
+use forebay_protocol::message::{FileRequest, OpenMode, TrailingField};
 use forebay_protocol::placement::{Capability, ObjectInfo};
 use forebay_protocol::{Errno, HandleId, Ino, NodeIndex};
 use parking_lot::Mutex;
@@ -137,7 +137,7 @@ impl Parts {
     }
 
     fn part_mode(&self) -> OpenMode {
-        let keep_access_time = Trailing(self.keeps_access_time());
+        let keep_access_time = TrailingField(self.keeps_access_time());
         OpenMode { truncate: false, descriptor: true, keep_access_time, ..self.mode }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Fs, Opened};
 use crate::file::File;
-use crate::reservations::EarlySpace;
+use crate::reservations::PendingReservation;
 use crate::session::PendingCall;
 use crate::sessions::NODE_0;
 use forebay_protocol::message::{CreateMode, Delegated, NameRequest, NameResult, OpenMode};
@@ -24,7 +24,7 @@ pub(crate) struct Preparing {
     /// Epoch of the daemon before.
     pub(crate) epoch: u64,
     call: PendingCall,
-    space: Option<EarlySpace>,
+    space: Option<PendingReservation>,
 }
 
 impl Fs {

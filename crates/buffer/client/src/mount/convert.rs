@@ -3,7 +3,7 @@
 use forebay_fuse::{FileAttr, FileType, INodeNo, LockRequest, NewMode, Time, TimeOrNow};
 use forebay_protocol::lock::FileLock;
 use forebay_protocol::message::{
-    CreateMode, NewInode, OnExisting, OpenMode, SetTime, Trailing, XattrMode,
+    CreateMode, NewInode, OnExisting, OpenMode, SetTime, TrailingField, XattrMode,
 };
 use forebay_protocol::{Attr, FileKind, Ino, LockOwner, Timestamp};
 
@@ -126,6 +126,6 @@ pub fn open_mode(flags: i32) -> OpenMode {
         write: access != libc::O_RDONLY,
         truncate: flags & libc::O_TRUNC != 0,
         descriptor: true,
-        keep_access_time: Trailing(flags & libc::O_NOATIME != 0),
+        keep_access_time: TrailingField(flags & libc::O_NOATIME != 0),
     }
 }

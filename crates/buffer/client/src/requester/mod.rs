@@ -10,7 +10,7 @@ pub use batches::PathTask;
 pub use caller::{CallerProcess, GroupHints};
 
 use crate::attachment::Attachment;
-use crate::reservations::{EarlySpace, SpaceRequest};
+use crate::reservations::{PendingReservation, SpaceRequest};
 use crate::session::{CallResult, SessionReply};
 use forebay_protocol::{Credentials, Errno, NodeIndex, Reply, Request};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Requester {
         node: NodeIndex,
         request: Request,
         mut space: Option<SpaceRequest>,
-    ) -> (Result<SessionReply, Errno>, Option<EarlySpace>) {
+    ) -> (Result<SessionReply, Errno>, Option<PendingReservation>) {
         let reservations = &self.attachment.reservations;
         let sessions = &self.attachment.sessions;
         let mut early = None;

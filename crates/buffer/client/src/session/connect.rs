@@ -7,7 +7,8 @@ use crate::system::Connection;
 use forebay_net::auth::Authenticator;
 use forebay_net::handshake::{Refusal, ServerNotAuthenticated};
 use forebay_protocol::message::{
-    Attach, FileRequest, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest, SessionToken, Trailing,
+    Attach, FileRequest, PROTOCOL_VERSION, RECOVERY_SLOT, SessionRequest, SessionToken,
+    TrailingField,
 };
 use forebay_protocol::{Call, Credentials, Errno, Reply};
 use std::io;
@@ -135,7 +136,7 @@ impl Session {
             single_cache: self.caches.is_single(),
             cache_checks_permissions: self.caches == ReplyCaches::SingleWithPermissions,
             client: options.client.clone(),
-            delegates: Trailing(self.caches == ReplyCaches::SingleWithPermissions),
+            delegates: TrailingField(self.caches == ReplyCaches::SingleWithPermissions),
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));
         let reply = connection.call(&call, &[], &mut [])?.reply;

@@ -90,7 +90,7 @@ mod tests {
     use forebay_net::auth::Authenticator;
     use forebay_net::connection::Response;
     use forebay_protocol::address::Address;
-    use forebay_protocol::message::{AdminRequest, SessionRequest, SessionToken, Trailing};
+    use forebay_protocol::message::{AdminRequest, SessionRequest, SessionToken, TrailingField};
     use forebay_protocol::placement::Placement;
     use forebay_protocol::{Call, InstanceId, Reply, Request, SessionId};
     use std::io;
@@ -121,8 +121,8 @@ mod tests {
                     epoch: 1,
                     capacity: 0,
                     placement: Placement::single_node(),
-                    takes_batches: Trailing(false),
-                    keeps_write_leases: Trailing(false),
+                    takes_batches: TrailingField(false),
+                    keeps_write_leases: TrailingField(false),
                 },
                 _ => Reply::Done,
             };

@@ -8,7 +8,7 @@ use super::dispatch::Accepted;
 use super::machine::Controller;
 use super::objects::{Activation, Mount, MountState, Session, StageState, Wait};
 use super::request::{Cause, Failure, refuse};
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{ActivationId, ConfigurationId, InstanceId, Owner, Peer, SessionId};
 
 impl Controller {
@@ -240,8 +240,8 @@ impl Controller {
     }
 
     /// Removes activations that all compute nodes have unmounted.
-    pub(super) fn remove_ended_activations(&mut self, touched: Touched) {
-        for id in touched.activations(&self.state) {
+    pub(super) fn remove_ended_activations(&mut self, scope: StepScope) {
+        for id in scope.activations(&self.state) {
             let sessions = &mut self.state.sessions;
             let is_ending = sessions.activation(id).is_some_and(|row| row.ending.is_some());
             if is_ending && sessions.mounts.counts(id).total() == 0 {

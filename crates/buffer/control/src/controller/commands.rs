@@ -15,7 +15,7 @@ use super::objects::{
 };
 use super::sent_commands::CommandTarget;
 use super::shares::{share_order, stage_commands, stage_node};
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{
     ActivationId, ComputeCommand, FragmentId, FragmentPlan, InstanceId, MountPlan, Owner, StageId,
     StagePlan, StorageCommand,
@@ -29,14 +29,14 @@ enum AddressedCommand {
 
 impl Controller {
     /// Sends the commands that are needed and not in flight.
-    pub(super) fn send_commands(&mut self, touched: Touched) {
-        let due = match touched {
-            Touched::All => {
+    pub(super) fn send_commands(&mut self, scope: StepScope) {
+        let due = match scope {
+            StepScope::All => {
                 let needed = self.needed_commands();
                 self.sent.need_only(needed);
                 self.sent.take_due(self.now, self.settings.retry_interval_ms)
             }
-            Touched::Changed => {
+            StepScope::Changed => {
                 self.note_changed_commands();
                 self.sent.take_new(self.now)
             }

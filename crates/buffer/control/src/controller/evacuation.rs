@@ -20,7 +20,7 @@ use super::expiry::Notice;
 use super::machine::Controller;
 use super::objects::{Instance, StageState};
 use super::request::Lifetime;
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{ActivationId, FragmentId, InstanceId, Peer, SessionId, StageId, UnixMillis};
 
 /// Instances that move at a time. Each occupies its granules twice, and is mounted nowhere.
@@ -37,11 +37,11 @@ const SILENT_NODE_MS: u64 = 600_000;
 
 impl Controller {
     /// Continues the evacuations, and looks for instances to move when time has passed.
-    pub(super) fn advance_evacuations(&mut self, touched: Touched) {
+    pub(super) fn advance_evacuations(&mut self, scope: StepScope) {
         for source in self.state.evacuations.running() {
             self.advance_evacuation(source);
         }
-        if !touched.is_all() {
+        if !scope.is_all() {
             return;
         }
         self.sweep_evacuations();

@@ -54,9 +54,9 @@ mod stalled_stages;
 mod state;
 mod status;
 mod step;
+mod step_scope;
 mod storage_table;
 mod teardown;
-mod touched;
 mod waits;
 
 pub use evacuation_status::{EvacuationStatus, EvacuationStep};

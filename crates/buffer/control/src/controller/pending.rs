@@ -7,20 +7,20 @@ use forebay_job_script::StagePath;
 use super::machine::{Controller, ControllerEffect};
 use super::objects::{FragmentState, MountState, RequestProgress, StageRecord, StageState, Wait};
 use super::request::{Answer, Cause, Failure, Outcome, RequestId, refuse};
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{ActivationId, Peer, SessionId, StageId};
 
 impl Controller {
     /// Answers the requests whose wait is over. `accepted` is the request of this step.
     pub(super) fn answer_pending_requests(
         &mut self,
-        touched: Touched,
+        scope: StepScope,
         accepted: Option<RequestId>,
     ) {
-        let requests: BTreeSet<RequestId> = match touched {
-            Touched::All => self.state.requests.pending().into_iter().collect(),
-            Touched::Changed => {
-                let sessions = touched.sessions(&self.state).into_iter();
+        let requests: BTreeSet<RequestId> = match scope {
+            StepScope::All => self.state.requests.pending().into_iter().collect(),
+            StepScope::Changed => {
+                let sessions = scope.sessions(&self.state).into_iter();
                 sessions.flat_map(|session| self.waits.of(session)).chain(accepted).collect()
             }
         };
@@ -37,7 +37,7 @@ impl Controller {
                 false => record.deadline,
             };
             let is_late = self.now > deadline.max(record.deadline);
-            let outcome = self.outcome_of(wait, touched).or_else(|| {
+            let outcome = self.outcome_of(wait, scope).or_else(|| {
                 is_late.then(|| {
                     let seconds = self.now.ms_since(record.accepted) / 1000;
                     refuse!(TimedOut, "timeout after {seconds} s: {}", self.describe_wait(wait))
@@ -53,7 +53,7 @@ impl Controller {
     }
 
     /// Outcome of a wait; `None` if it has not ended.
-    fn outcome_of(&self, wait: &Wait, touched: Touched) -> Option<Outcome> {
+    fn outcome_of(&self, wait: &Wait, scope: StepScope) -> Option<Outcome> {
         match wait {
             Wait::Ready(id) => self.ready_outcome(*id),
             Wait::Staged(stages) => self.staged_outcome(stages),
@@ -63,7 +63,7 @@ impl Controller {
                 let stopped = stages.all(|stage| !stage.state.is_in_progress());
                 stopped.then_some(Ok(Answer::Done))
             }
-            Wait::Mounted(activations) => self.mounted_outcome(activations, touched),
+            Wait::Mounted(activations) => self.mounted_outcome(activations, scope),
             Wait::Unmounted(activations) => {
                 let sessions = &self.state.sessions;
                 let gone = |id: &ActivationId| sessions.activation(*id).is_none();
@@ -125,12 +125,12 @@ impl Controller {
         Some(done_or(&problems))
     }
 
-    fn mounted_outcome(&self, activations: &[ActivationId], touched: Touched) -> Option<Outcome> {
+    fn mounted_outcome(&self, activations: &[ActivationId], scope: StepScope) -> Option<Outcome> {
         let mounts = &self.state.sessions.mounts;
         let requested = activations.iter().any(|id| mounts.counts(*id).requested > 0);
         // Only time makes a compute node's silence too long.
         if requested
-            && touched.is_all()
+            && scope.is_all()
             && let Err(unknown) = self.check_hosts_exist(activations)
         {
             return Some(Err(unknown));

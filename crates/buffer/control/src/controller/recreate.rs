@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::machine::Controller;
 use super::objects::{Fragment, FragmentState, Instance};
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{FragmentId, InstanceId};
 
 impl Controller {
@@ -99,7 +99,7 @@ impl Controller {
     }
 
     /// Drops instances that were created again under another id, when their fragments are removed.
-    pub(super) fn drop_abandoned_instances(&mut self, touched: Touched) {
+    pub(super) fn drop_abandoned_instances(&mut self, scope: StepScope) {
         let is_abandoned = |id: &InstanceId| {
             self.state.storage.instance(*id).is_some_and(|instance| {
                 let session = self.state.sessions.get(instance.session);
@@ -107,7 +107,7 @@ impl Controller {
                 instance.ending && instance.fragments.is_empty() && current != Some(*id)
             })
         };
-        let mut gone = touched.instances(&self.state);
+        let mut gone = scope.instances(&self.state);
         gone.retain(is_abandoned);
         for id in gone {
             self.state.storage.remove_instance(id);

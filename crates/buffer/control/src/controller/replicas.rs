@@ -10,7 +10,7 @@ use super::machine::Controller;
 use super::objects::{
     Activation, Fragment, FragmentState, HostReplica, Instance, MountId, MountState, StageRecord,
 };
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{ActivationId, FragmentId, InstanceId, StageId};
 
 impl Controller {
@@ -51,10 +51,10 @@ impl Controller {
 
     /// Assigns replicas to compute nodes: to those that have none yet, and to those whose replica
     /// cannot be read any more while another one can.
-    pub(super) fn choose_replicas(&mut self, touched: Touched) {
+    pub(super) fn choose_replicas(&mut self, scope: StepScope) {
         let is_replicated = |id: &InstanceId| self.is_replicated(*id);
         // Any compute node may read a replica that has changed.
-        let all = touched.is_all() || touched.instances(&self.state).iter().any(is_replicated);
+        let all = scope.is_all() || scope.instances(&self.state).iter().any(is_replicated);
         let mounts: Vec<MountId> = match all {
             true => {
                 let activations = self.state.sessions.activations();

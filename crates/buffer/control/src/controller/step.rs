@@ -2,7 +2,7 @@
 
 use super::machine::{Controller, ControllerEffect, ControllerInput};
 use super::request::RequestId;
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::UnixMillis;
 
 impl Controller {
@@ -39,41 +39,41 @@ impl Controller {
             return self.finish_step();
         }
         match std::mem::take(&mut self.looks_at_all) {
-            true => self.reconcile(Touched::All, accepted),
+            true => self.reconcile(StepScope::All, accepted),
             // Most reports are heartbeats without news.
             false if !self.state.has_changes() => {}
-            false => self.reconcile(Touched::Changed, accepted),
+            false => self.reconcile(StepScope::Changed, accepted),
         }
         self.finish_step()
     }
 
-    /// Advances the touched objects as far as is possible now.
-    fn reconcile(&mut self, touched: Touched, accepted: Option<RequestId>) {
-        if touched.is_all() {
+    /// Advances the changed objects as far as is possible now.
+    fn reconcile(&mut self, scope: StepScope, accepted: Option<RequestId>) {
+        if scope.is_all() {
             self.release_silent_mounts();
         }
-        self.remove_ended_activations(touched);
-        if touched.is_all() {
+        self.remove_ended_activations(scope);
+        if scope.is_all() {
             self.recreate_instances();
             self.drop_forgotten_fragments();
         }
-        self.choose_replicas(touched);
-        self.drop_abandoned_instances(touched);
-        self.advance_teardowns(touched);
-        self.advance_evacuations(touched);
+        self.choose_replicas(scope);
+        self.drop_abandoned_instances(scope);
+        self.advance_teardowns(scope);
+        self.advance_evacuations(scope);
         // What an evacuation held back, or holds back now, was not changed itself.
-        let touched = match std::mem::take(&mut self.looks_at_all) {
-            true => Touched::All,
-            false => touched,
+        let scope = match std::mem::take(&mut self.looks_at_all) {
+            true => StepScope::All,
+            false => scope,
         };
         let may_start = accepted.is_some()
             || self.state.stages.changed().next().is_some()
             || self.state.storage.has_changes();
-        if touched.is_all() || may_start {
+        if scope.is_all() || may_start {
             self.start_stages();
         }
-        self.answer_pending_requests(touched, accepted);
-        self.send_commands(touched);
+        self.answer_pending_requests(scope, accepted);
+        self.send_commands(scope);
         if cfg!(debug_assertions) {
             let needed = self.needed_commands();
             assert!(self.sent.needed().eq(&needed), "the commands that are needed are known");

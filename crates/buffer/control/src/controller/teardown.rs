@@ -8,7 +8,7 @@ use super::machine::Controller;
 use super::objects::{Fragment, FragmentState, StageRecord, StageState, Wait};
 use super::request::{Answer, Cause, Failure, Lifetime, refuse};
 use super::session_table::check_may_act;
-use super::touched::Touched;
+use super::step_scope::StepScope;
 use crate::messages::{FragmentId, InstanceId, Owner, SessionId};
 
 impl Controller {
@@ -67,10 +67,10 @@ impl Controller {
     }
 
     /// Advances each ending session as far as is possible now.
-    pub(super) fn advance_teardowns(&mut self, touched: Touched) {
+    pub(super) fn advance_teardowns(&mut self, scope: StepScope) {
         let is_ending =
             |id: &SessionId| self.state.sessions.get(*id).is_some_and(|session| session.ending);
-        let mut ending = touched.sessions(&self.state);
+        let mut ending = scope.sessions(&self.state);
         ending.retain(is_ending);
         for id in ending {
             self.advance_teardown(id);

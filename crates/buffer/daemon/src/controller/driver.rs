@@ -32,7 +32,7 @@ use crate::clock::{now, time_of_day};
 use crate::database::Database;
 use crate::messages::{FromController, Query, ToController};
 use crate::request_ids::RequestIds;
-use measured_use::ToldUse;
+use measured_use::ReportedUse;
 
 /// Capacity of a node's outbox. A connection that lets more pile up is closed.
 const NODE_OUTBOX_CAPACITY: usize = 4096;
@@ -90,7 +90,7 @@ pub(super) struct Driver {
     /// The log of allocations, removals and operators' actions.
     pub audit: Option<AuditLog>,
     /// The use of instances that the controller was told.
-    told: ToldUse,
+    told: ReportedUse,
     is_stopped: bool,
 }
 
@@ -118,7 +118,7 @@ impl Driver {
             effects: Vec::new(),
             refused: RefusedHosts::default(),
             audit: None,
-            told: ToldUse::default(),
+            told: ReportedUse::default(),
             is_stopped: false,
         }
     }

@@ -3,7 +3,7 @@
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_protocol::message::{
     Attach, ClientHost, FileRequest, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation,
-    PathRequest, PathRest, SessionRequest, SessionToken, Trailing,
+    PathRequest, PathRest, SessionRequest, SessionToken, TrailingField,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, HandleId, Ino, Reply, Request, SessionId};
@@ -18,7 +18,7 @@ fn attach(delegates: bool) -> Call {
         single_cache: true,
         cache_checks_permissions: true,
         client: ClientHost { host: "host".into(), mount: Some(7) },
-        delegates: Trailing(delegates),
+        delegates: TrailingField(delegates),
     };
     Call::new(1, Request::Session(SessionRequest::Attach(attach)))
 }
@@ -52,8 +52,8 @@ fn daemon_that_does_not_say_so_takes_no_batches() {
         epoch: 2,
         capacity: 3,
         placement: Placement::single_node(),
-        takes_batches: Trailing(takes_batches),
-        keeps_write_leases: Trailing(takes_batches),
+        takes_batches: TrailingField(takes_batches),
+        keeps_write_leases: TrailingField(takes_batches),
     };
     let mut frame = Vec::new();
     frame::encode_reply(&mut frame, 1, Flags::default(), &attached(true), 0).unwrap();
@@ -65,7 +65,8 @@ fn daemon_that_does_not_say_so_takes_no_batches() {
 
 #[test]
 fn mode_that_an_older_client_sends_changes_access_times_and_an_older_daemon_reads_a_newer_one() {
-    let mode = |keep| OpenMode { read: true, keep_access_time: Trailing(keep), ..OpenMode::NONE };
+    let mode =
+        |keep| OpenMode { read: true, keep_access_time: TrailingField(keep), ..OpenMode::NONE };
     let (ino, handle) = (Ino(9), HandleId(3));
     let open = |keep| FileRequest::Open { ino, handle, open: mode(keep) };
     let by_path = |keep| PathRequest {

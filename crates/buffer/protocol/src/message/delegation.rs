@@ -42,11 +42,11 @@ pub struct Delegated {
 /// A field at the end of a message that senders of earlier releases do not send, and receivers of
 /// earlier releases do not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Trailing<T>(pub T);
+pub struct TrailingField<T>(pub T);
 
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Trailing<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Trailing<T>, D::Error> {
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for TrailingField<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TrailingField<T>, D::Error> {
         // There is nothing behind it that could be read wrongly.
-        Ok(Trailing(T::deserialize(deserializer).unwrap_or_default()))
+        Ok(TrailingField(T::deserialize(deserializer).unwrap_or_default()))
     }
 }

@@ -2,7 +2,7 @@
 
 #[cfg(doc)]
 use super::InodeRequest;
-use super::Trailing;
+use super::TrailingField;
 use crate::ids::{Ino, NodeIndex, Timestamp};
 use crate::placement::ObjectInfo;
 use forebay_policy::layout::Layout;
@@ -184,7 +184,7 @@ pub struct OpenMode {
     /// Pass a descriptor of the data object with the reply (Unix sockets only).
     pub descriptor: bool,
     /// Reads do not change the access time (`O_NOATIME`). A mode is therefore the last part of a message.
-    pub keep_access_time: Trailing<bool>,
+    pub keep_access_time: TrailingField<bool>,
 }
 
 impl OpenMode {
@@ -194,7 +194,7 @@ impl OpenMode {
         write: false,
         truncate: false,
         descriptor: false,
-        keep_access_time: Trailing(false),
+        keep_access_time: TrailingField(false),
     };
 }
 

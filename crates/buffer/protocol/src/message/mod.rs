@@ -21,7 +21,7 @@ pub use batch::{
     BATCH_SLOTS, BatchReply, BatchRequest, FIRST_BATCH_SLOT, MAX_BATCH_REPLY_BYTES,
     MAX_BATCH_REQUESTS, batch_position_slot, connection_slot, is_batch_slot,
 };
-pub use delegation::{DELEGATION_RECALL_NS, Delegated, Trailing};
+pub use delegation::{DELEGATION_RECALL_NS, Delegated, TrailingField};
 pub use file::{
     ACCESS_ACL, Allocate, Attr, CAPABILITY_XATTR, CreateMode, DEFAULT_ACL, DIRECTORY_ENTRY_BYTES,
     DirEntry, FileKind, NewInode, OnExisting, OpenMode, Provisional, SetAttr, SetTime, XattrMode,

@@ -4,7 +4,7 @@
 use super::NameRequest;
 use super::{
     Attr, BatchReply, DirEntry, FileKind, InstanceUsage, PathRest, ScrubReport, SessionInfo,
-    SessionToken, StatFs, Trailing,
+    SessionToken, StatFs, TrailingField,
 };
 use crate::ids::{Errno, Ino, LeaseId};
 use crate::inode_tag::InodeTag;
@@ -33,10 +33,10 @@ pub enum Reply {
         /// The placement of the instance, without its secret.
         placement: Placement,
         /// The daemon takes [batches](super::Request::Batch).
-        takes_batches: Trailing<bool>,
+        takes_batches: TrailingField<bool>,
         /// The daemon [remembers](super::LockRequest::WriteLease) write leases when it is restarted, and
         /// grants them for data objects of all nodes.
-        keeps_write_leases: Trailing<bool>,
+        keeps_write_leases: TrailingField<bool>,
     },
     /// All instances.
     Instances(Vec<InstanceUsage>),

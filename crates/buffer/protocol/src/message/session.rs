@@ -1,6 +1,6 @@
 //! Attaching a connection to a session.
 
-use super::Trailing;
+use super::TrailingField;
 #[cfg(doc)]
 use super::{
     CACHE_LIFETIME_NS, CacheRecall, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS,
@@ -35,7 +35,7 @@ pub struct Attach {
     /// The host of the client.
     pub client: ClientHost,
     /// The client uses [delegations](super::Delegated).
-    pub delegates: Trailing<bool>,
+    pub delegates: TrailingField<bool>,
 }
 
 /// The host of a client, as the client names it.

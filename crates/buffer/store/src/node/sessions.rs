@@ -9,7 +9,7 @@ use crate::state::{Event, SessionState};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
     Attach, MAX_BATCH_REQUESTS, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION,
-    SessionToken, Trailing, is_batch_slot,
+    SessionToken, TrailingField, is_batch_slot,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Errno, Reply, SessionId};
@@ -78,8 +78,8 @@ impl<O: Objects + Clone> Node<O> {
             capacity: spec.map_or(0, |spec| spec.capacity),
             placement: spec
                 .map_or_else(Placement::single_node, |spec| spec.placement.without_secret()),
-            takes_batches: Trailing(true),
-            keeps_write_leases: Trailing(true),
+            takes_batches: TrailingField(true),
+            keeps_write_leases: TrailingField(true),
         })
     }
 

@@ -21,7 +21,7 @@ const MAX_REFUSED: usize = 65_536;
 
 /// A handle at a metadata node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HomeHandle {
+pub struct MetadataNodeHandle {
     /// The metadata node.
     pub node: NodeIndex,
     pub session: SessionId,
@@ -33,7 +33,7 @@ type Local = (SessionId, HandleId);
 
 #[derive(Debug)]
 struct Confirmation {
-    home: HomeHandle,
+    home: MetadataNodeHandle,
     due_ns: u64,
 }
 
@@ -42,10 +42,10 @@ struct Confirmation {
 pub struct Confirmations {
     handles: BTreeMap<Local, Confirmation>,
     /// Handles here, by the handle that each depends on.
-    by_home: BTreeMap<HomeHandle, BTreeSet<Local>>,
+    by_home: BTreeMap<MetadataNodeHandle, BTreeSet<Local>>,
     /// The same by the time of the next question.
     due: BTreeSet<(u64, SessionId, HandleId)>,
-    refused: BTreeSet<HomeHandle>,
+    refused: BTreeSet<MetadataNodeHandle>,
 }
 
 impl Confirmations {
@@ -60,7 +60,7 @@ impl Confirmations {
     }
 
     /// A handle was opened. It is confirmed soon.
-    pub fn insert(&mut self, local: Local, home: HomeHandle, now_ns: u64) {
+    pub fn insert(&mut self, local: Local, home: MetadataNodeHandle, now_ns: u64) {
         let replaced = self.handles.insert(local, Confirmation { home, due_ns: now_ns });
         assert!(replaced.is_none(), "a handle is opened once");
         self.by_home.entry(home).or_default().insert(local);
@@ -115,14 +115,14 @@ impl Confirmations {
     }
 
     /// A metadata node has confirmed a handle.
-    pub fn confirm(&mut self, home: HomeHandle, now_ns: u64) {
+    pub fn confirm(&mut self, home: MetadataNodeHandle, now_ns: u64) {
         for local in self.by_home.get(&home).cloned().unwrap_or_default() {
             self.set_due(local, now_ns.saturating_add(CONFIRM_INTERVAL_NS));
         }
     }
 
     /// A metadata node has closed a handle: returns those here that depend on it.
-    pub fn refuse(&mut self, home: HomeHandle) -> Vec<Local> {
+    pub fn refuse(&mut self, home: MetadataNodeHandle) -> Vec<Local> {
         self.refused.insert(home);
         if self.refused.len() > MAX_REFUSED {
             self.refused.pop_first();
@@ -131,7 +131,7 @@ impl Confirmations {
     }
 
     /// Whether a capability of this handle is refused.
-    pub fn is_refused(&self, home: HomeHandle) -> bool {
+    pub fn is_refused(&self, home: MetadataNodeHandle) -> bool {
         self.refused.contains(&home)
     }
 
@@ -149,8 +149,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn home(handle: u64) -> HomeHandle {
-        HomeHandle { node: NodeIndex(1), session: SessionId(5), handle: HandleId(handle) }
+    fn home(handle: u64) -> MetadataNodeHandle {
+        MetadataNodeHandle { node: NodeIndex(1), session: SessionId(5), handle: HandleId(handle) }
     }
 
     fn local(handle: u64) -> Local {

@@ -8,7 +8,7 @@ use super::seeds::root;
 use forebay_protocol::message::{
     Attach, BatchRequest, ClientHost, DataRequest, FileRequest, HostFence, InodeRequest,
     InstanceSpec, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation, PathRequest, PathRest,
-    SessionRequest, SessionToken, Trailing,
+    SessionRequest, SessionToken, TrailingField,
 };
 use forebay_protocol::peer::PeerMessage;
 use forebay_protocol::placement::Placement;
@@ -458,7 +458,7 @@ pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u3
         single_cache: false,
         cache_checks_permissions: false,
         client: ClientHost::default(),
-        delegates: Trailing::default(),
+        delegates: TrailingField::default(),
     }))
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn few_wide_calls(job: &IoJob, access: Access) -> Option<WideCalls> {
 
 /// A group with the load of its links to or from others.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Burst {
+pub(crate) struct GroupLoad {
     pub group: u16,
     /// Rate of the data, if all nodes of the job in the group move theirs at the same time, divided by the capacity
     /// of the links.
@@ -52,7 +52,7 @@ pub(crate) struct Burst {
 }
 
 /// The group of the job's nodes whose links have the greatest load, if that is too much.
-pub(crate) fn burst_of(job: &IoJob, access: Access) -> Option<Burst> {
+pub(crate) fn burst_of(job: &IoJob, access: Access) -> Option<GroupLoad> {
     let topology = &job.topology;
     let servers = job.storage.data_servers();
     let mut servers_in: BTreeMap<u16, u32> = BTreeMap::new();
@@ -76,7 +76,7 @@ pub(crate) fn burst_of(job: &IoJob, access: Access) -> Option<Burst> {
         let own = servers_in.get(&group).copied().unwrap_or(0);
         let others = servers.len() as f64 - f64::from(own);
         let outside = (rate * others / servers.len().max(1) as f64).min(others * of_server);
-        Burst { group, load: outside / capacity.max(f64::MIN_POSITIVE) }
+        GroupLoad { group, load: outside / capacity.max(f64::MIN_POSITIVE) }
     };
     let most = rate_in.iter().map(of_group).max_by(|a, b| a.load.total_cmp(&b.load))?;
     (topology.node_groups > 1 && most.load >= TOO_MUCH).then_some(most)

@@ -14,7 +14,7 @@ const PROBE_CALLS: (u64, u64) = (4, 32);
 
 /// Calls of a process that has the machine for itself, in ps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LoneCall {
+pub(crate) struct UncontendedCall {
     /// Mean of the transfers.
     pub transfer: f64,
     pub open: u64,
@@ -24,13 +24,13 @@ pub(crate) struct LoneCall {
 /// The calls of each access of a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoneCalls {
-    write: Option<LoneCall>,
-    read: Option<LoneCall>,
+    write: Option<UncontendedCall>,
+    read: Option<UncontendedCall>,
 }
 
 impl LoneCalls {
     /// The calls of an access that the test has.
-    pub fn of(&self, access: Access) -> LoneCall {
+    pub fn of(&self, access: Access) -> UncontendedCall {
         let call = match access {
             Access::Write => self.write,
             Access::Read => self.read,
@@ -79,9 +79,9 @@ pub(super) fn lone_calls(
 }
 
 /// The calls of a phase; a transfer consists of `joined` calls of the program.
-fn lone_call(phase: &Phase, joined: u64) -> LoneCall {
+fn lone_call(phase: &Phase, joined: u64) -> UncontendedCall {
     let ps = |seconds: f64| seconds * 1e12;
-    LoneCall {
+    UncontendedCall {
         transfer: ps(phase.operation_seconds.mean * joined as f64).max(1.0),
         open: ps(phase.open_seconds) as u64,
         close: ps(phase.close_seconds) as u64,

@@ -10,7 +10,7 @@ const MOST_WINDOWS: u32 = 6;
 /// or after some windows, it has its steady rate, which remains until the windows begin anew. A job without
 /// resources in common with others settles as it does alone, however many runs these have meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Settling {
+pub(super) struct SteadyRateSearch {
     /// Windows that have ended.
     windows: u32,
     /// Time, ps, ended runs and moved bytes at the begin of the present window.
@@ -22,10 +22,10 @@ pub(super) struct Settling {
     steady: Option<f64>,
 }
 
-impl Settling {
+impl SteadyRateSearch {
     /// The first window begins `now`, ps, when a phase has had so many runs and moved so many bytes.
-    pub fn from(now: u64, runs: u64, moved: f64) -> Settling {
-        Settling { begin: (now, runs, moved), ..Settling::default() }
+    pub fn from(now: u64, runs: u64, moved: f64) -> SteadyRateSearch {
+        SteadyRateSearch { begin: (now, runs, moved), ..SteadyRateSearch::default() }
     }
 
     /// The steady rate, bytes per picosecond, if there is one. A window has `most` runs, or those up to now if it is

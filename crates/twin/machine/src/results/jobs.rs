@@ -30,14 +30,14 @@ pub struct JobsRun {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobsTogether {
     /// Each of them, in the order of [`JobsRun::jobs`].
-    pub jobs: Vec<JobBeside>,
+    pub jobs: Vec<ConcurrentJob>,
     /// Delays of packets by job, link class and cause.
     pub delays: Option<Delays>,
 }
 
 /// A job beside others, and alone on the same nodes and storage nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobBeside {
+pub struct ConcurrentJob {
     /// Its place in [`JobsRun::jobs`].
     pub job: usize,
     /// Alone.

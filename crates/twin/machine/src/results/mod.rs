@@ -17,7 +17,7 @@ pub use common::{ClassUse, Limit, LinkUse, ResourceUse, RunCost, Series, Spread}
 pub use darshan::{DarshanPart, DarshanPhase, DarshanRun};
 pub use interference::InterferenceRun;
 pub use ior::{IorPoint, IorStudy, LoggedWrites, NodeRates, Phase};
-pub use jobs::{IoRun, JobBeside, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};
+pub use jobs::{ConcurrentJob, IoRun, JobRun, JobsRun, JobsTogether, TrafficState, WaitSeconds};
 pub use published::PublishedKind;
 pub use traffic::{LatencyNs, SaturationSearch, SaturationStep, TrafficRun};
 

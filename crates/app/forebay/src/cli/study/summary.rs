@@ -4,7 +4,7 @@ use super::case::CaseResult;
 use super::file::StudyFile;
 use forebay_machine::estimate::Estimate;
 use forebay_machine::observe::Delays;
-use forebay_machine::results::{IoRun, JobBeside, JobRun, JobsRun, SCHEMA, WaitSeconds};
+use forebay_machine::results::{ConcurrentJob, IoRun, JobRun, JobsRun, SCHEMA, WaitSeconds};
 use serde::Serialize;
 
 /// The document of a study.
@@ -138,7 +138,7 @@ impl SetSummary {
         let sets = || runs.iter().map(|run| &run.together[set]);
         let count = sets().next().map_or(0, |set| set.jobs.len());
         let of_job = |place: usize| {
-            let seeds: Vec<&JobBeside> = sets().map(|set| &set.jobs[place]).collect();
+            let seeds: Vec<&ConcurrentJob> = sets().map(|set| &set.jobs[place]).collect();
             BesideSummary::of(&seeds)
         };
         let delays: Vec<&Delays> = sets().filter_map(|set| set.delays.as_ref()).collect();
@@ -164,7 +164,7 @@ fn delays_of(seeds: &[&Delays]) -> Vec<DelaySummary> {
 }
 
 impl BesideSummary {
-    fn of(seeds: &[&JobBeside]) -> BesideSummary {
+    fn of(seeds: &[&ConcurrentJob]) -> BesideSummary {
         let alone: Vec<&JobRun> = seeds.iter().map(|one| &one.alone).collect();
         let together: Vec<&JobRun> = seeds.iter().map(|one| &one.together).collect();
         BesideSummary {
@@ -183,7 +183,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-fn added_waits(seeds: &[&JobBeside]) -> Vec<(&'static str, f64)> {
+fn added_waits(seeds: &[&ConcurrentJob]) -> Vec<(&'static str, f64)> {
     let waits = |run: &JobRun| io(run).and_then(|io| io.waits);
     let pairs: Vec<(WaitSeconds, WaitSeconds)> =
         seeds.iter().filter_map(|one| waits(&one.alone).zip(waits(&one.together))).collect();

@@ -16,7 +16,7 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The measured use that is in the controller's records, or waits for the next one.
 #[derive(Debug, Default)]
-pub(super) struct ToldUse {
+pub(super) struct ReportedUse {
     io: BTreeMap<String, BTreeMap<InstanceId, HostIo>>,
     /// The most bytes in use in each instance.
     used: BTreeMap<InstanceId, u64>,
@@ -26,7 +26,7 @@ pub(super) struct ToldUse {
     recorded: Option<Instant>,
 }
 
-impl ToldUse {
+impl ReportedUse {
     /// Counters of a host's mounts that the controller does not know; if `only_ended`, of those that
     /// have ended.
     fn new_io(&mut self, host: &HostActivity, only_ended: bool) -> MeasuredUse {

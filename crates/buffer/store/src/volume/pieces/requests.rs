@@ -7,7 +7,7 @@ use crate::namespace::PieceNodes;
 use crate::objects::Objects;
 use crate::volume::Volume;
 use crate::volume::checksums::PendingCall;
-use crate::volume::confirmations::{HomeHandle, MAX_BATCH};
+use crate::volume::confirmations::{MAX_BATCH, MetadataNodeHandle};
 use crate::volume::files::require_space_to_open;
 use crate::volume::tasks::Goal;
 use forebay_protocol::message::{MAX_REQUEST_INODES, OpenMode};
@@ -101,7 +101,7 @@ impl<O: Objects> Volume<O> {
         if session.state.uid != capability.uid && !session.is_trusted {
             return Err(Errno::EACCES);
         }
-        let home = HomeHandle {
+        let home = MetadataNodeHandle {
             node: ino.metadata_node(),
             session: capability.session,
             handle: capability.handle,
@@ -176,7 +176,7 @@ impl<O: Objects> Volume<O> {
         open: Vec<(SessionId, HandleId)>,
         closed: Vec<(SessionId, HandleId)>,
     ) {
-        let home = |(session, handle)| HomeHandle { node: from, session, handle };
+        let home = |(session, handle)| MetadataNodeHandle { node: from, session, handle };
         for handle in open {
             self.confirmations.confirm(home(handle), node.now.steady_ns);
         }

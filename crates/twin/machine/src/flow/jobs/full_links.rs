@@ -9,18 +9,18 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 /// Bytes on the links between groups when the transfers of a phase begin.
-pub(super) struct CarriedBefore {
+pub(super) struct InitialLinkBytes {
     /// Simulated time, ps.
     since: u64,
     carried: FxHashMap<LinkId, f64>,
 }
 
-impl CarriedBefore {
+impl InitialLinkBytes {
     /// At the begin of a phase whose first transfer begins at the time `first`, ps.
-    pub fn of(fabric: &Fabric, first: u64) -> CarriedBefore {
+    pub fn of(fabric: &Fabric, first: u64) -> InitialLinkBytes {
         let transport = &fabric.links.transport;
         let direct = fabric.network.direct.values();
-        CarriedBefore {
+        InitialLinkBytes {
             since: transport.now() + first.saturating_sub(fabric.now()),
             carried: direct.map(|direct| (direct.link, transport.carried(direct.link))).collect(),
         }

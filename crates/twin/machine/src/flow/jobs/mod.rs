@@ -12,14 +12,14 @@ mod steady_times;
 mod traffic_so_far;
 
 pub(crate) use self::alone::JobAlone;
-use self::full_links::CarriedBefore;
+use self::full_links::InitialLinkBytes;
 use self::traffic_so_far::TrafficSoFar;
 use super::begun_phase::{BegunPhase, job_bytes, transfers_alone};
 use super::calls::LoneCalls;
 use super::fabric::{Fabric, Resource, server_use};
 use super::requests::CallTimes;
 use super::runs::Runs;
-use super::steady::Settling;
+use super::steady::SteadyRateSearch;
 use super::transfers::{PhaseTransfers, Transfers};
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::scenario::Scenario;
@@ -79,9 +79,9 @@ struct Current<'a> {
     transfers: PhaseTransfers<'a>,
     resolution: u64,
     /// Bytes that the links between groups had carried when its transfers began.
-    before: CarriedBefore,
+    before: InitialLinkBytes,
     /// Its rate while the same phases run.
-    settling: Settling,
+    settling: SteadyRateSearch,
 }
 
 /// The number of runs and all jobs of a simulation.
@@ -259,9 +259,9 @@ impl<'a> Simulation<'a> {
                 transfers.share_by_calls(times);
             }
             job.next += 1;
-            let settling = Settling::default();
+            let settling = SteadyRateSearch::default();
             let first = begun.starts.iter().copied().min().unwrap_or(now);
-            let before = CarriedBefore::of(&self.fabric, first);
+            let before = InitialLinkBytes::of(&self.fabric, first);
             job.current = Some(Current { begun, transfers, resolution, before, settling });
         }
         self.set_resolution();

@@ -1,7 +1,7 @@
 //! Steady times of several jobs, which are skipped.
 
 use super::{Current, Job, Simulation, TrafficSoFar};
-use crate::flow::steady::Settling;
+use crate::flow::steady::SteadyRateSearch;
 use crate::flow::transfers::most_runs;
 
 /// Stripes of each process that are simulated at the end of a phase, after a steady time.
@@ -18,7 +18,7 @@ impl Simulation<'_> {
         for job in &mut self.jobs {
             if let Some(Current { transfers, settling, .. }) = &mut job.current {
                 let (runs, moved) = (transfers.ended_runs(), transfers.moved(&self.fabric));
-                *settling = Settling::from(self.fabric.now(), runs, moved);
+                *settling = SteadyRateSearch::from(self.fabric.now(), runs, moved);
             }
         }
     }

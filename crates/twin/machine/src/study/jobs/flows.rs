@@ -4,7 +4,7 @@ use super::companies;
 use super::measure::beside_all;
 use super::place::PlacedJobs;
 use crate::flow::{self, CallsBy, FlowJob, FlowPhase, FlowTraffic, JobAlone, LoneCalls};
-use crate::results::{IoRun, JobBeside, JobRun, JobsTogether, TrafficState, WaitSeconds};
+use crate::results::{ConcurrentJob, IoRun, JobRun, JobsTogether, TrafficState, WaitSeconds};
 use crate::scenario::Scenario;
 use crate::steady::{ACCEPTED_WHEN_STEADY, State};
 use crate::study::error::StudyError;
@@ -111,7 +111,7 @@ fn job_alone(
 }
 
 /// The slowdown of a job with traffic, whose messages have no latency: accepted load alone / together.
-fn slowdown(beside: &JobBeside) -> Option<f64> {
+fn slowdown(beside: &ConcurrentJob) -> Option<f64> {
     match (&beside.alone, &beside.together) {
         (JobRun::Traffic(alone), JobRun::Traffic(together)) => {
             (together.accepted_load > 0.0).then(|| alone.accepted_load / together.accepted_load)

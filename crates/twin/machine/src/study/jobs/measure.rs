@@ -2,7 +2,7 @@
 
 use super::place::PlacedJobs;
 use crate::io::Io;
-use crate::results::{IoRun, IorPoint, JobBeside, JobRun, Phase, TrafficState, WaitSeconds};
+use crate::results::{ConcurrentJob, IoRun, IorPoint, JobRun, Phase, TrafficState, WaitSeconds};
 use crate::steady::{Slices, State, SteadyState};
 use crate::study::run::Outcome;
 use crate::traffic::Generation;
@@ -150,7 +150,7 @@ impl TrafficWindow {
 }
 
 /// A job beside others that ran at these times, in seconds.
-fn beside(job: usize, alone: JobRun, together: JobRun, others: &[(f64, f64)]) -> JobBeside {
+fn beside(job: usize, alone: JobRun, together: JobRun, others: &[(f64, f64)]) -> ConcurrentJob {
     let slowdown = match (&alone, &together) {
         (JobRun::Io(alone), JobRun::Io(together)) => {
             (alone.seconds > 0.0).then(|| together.seconds / alone.seconds)
@@ -166,14 +166,14 @@ fn beside(job: usize, alone: JobRun, together: JobRun, others: &[(f64, f64)]) ->
         JobRun::Io(io) => overlap((io.span_seconds[0], io.span_seconds[1]), others),
         JobRun::Traffic(_) => 1.0,
     };
-    JobBeside { job, alone, together, slowdown, overlap }
+    ConcurrentJob { job, alone, together, slowdown, overlap }
 }
 
 /// Jobs beside each other, each of which has its result alone and together.
 pub(super) fn beside_all(
     jobs: &[usize],
     runs: impl Iterator<Item = (JobRun, JobRun)>,
-) -> Vec<JobBeside> {
+) -> Vec<ConcurrentJob> {
     let runs: Vec<(JobRun, JobRun)> = runs.collect();
     let span = |run: &JobRun| match run {
         JobRun::Io(io) => (io.span_seconds[0], io.span_seconds[1]),
