@@ -2,11 +2,12 @@
 //!
 //! A client sends a [`Request`] in a [`Call`] and receives a [`Reply`]; daemons exchange
 //! [`peer::PeerMessage`]s. [`placement`] describes an instance's nodes ([`forebay_policy::layout`]
-//! maps a file's bytes to them), [`lock`] contains file locks, [`progress`] that of stages, and
-//! [`staging`] the messages of `libdatawarp`. This crate does no I/O: `forebay-net` carries the
-//! messages.
+//! maps a file's bytes to them), [`acl`] contains access control lists, [`lock`] file locks,
+//! [`progress`] that of stages, and [`staging`] the messages of `libdatawarp`. This crate does no
+//! I/O: `forebay-net` carries the messages.
 #![warn(missing_docs)]
 
+pub mod acl;
 pub mod address;
 pub mod credentials;
 pub mod ids;

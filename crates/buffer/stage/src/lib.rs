@@ -24,7 +24,6 @@
 //! - Inside an instance no path and no symbolic link leads out of it.
 #![warn(missing_docs)]
 
-mod acl;
 mod apply_logs;
 mod context;
 mod copy_file;

@@ -1,9 +1,9 @@
 //! Copying the metadata of a file or directory.
 
+use forebay_protocol::acl::mode_without_list;
 use forebay_protocol::message::ACCESS_ACL;
 use rustix::io::Errno;
 
-use crate::acl::mode_without_list;
 use crate::end::{FileStat, Metadata, is_xattr_kept};
 use crate::error::{Failure, describe};
 

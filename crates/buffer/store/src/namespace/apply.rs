@@ -1,10 +1,10 @@
 //! Changes are applied to the tables.
 
-use super::acl;
 use super::memory::{entry_bytes, xattr_bytes, xattrs_table_bytes};
 use super::{
     Body, Change, Directory, FileLength, Inode, LINKABLE, Namespace, PlannedInode, SetInode,
 };
+use forebay_protocol::acl;
 use forebay_protocol::message::{ACCESS_ACL, NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 

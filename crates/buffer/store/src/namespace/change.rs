@@ -1,8 +1,8 @@
 //! Changes of a name space, as they are logged.
 
-use super::acl::InheritedAcls;
 use super::{Body, Directory, FileLength, Inode, PieceNodes};
 use forebay_policy::layout::FIRST_WIDTH;
+use forebay_protocol::acl::InheritedAcls;
 use forebay_protocol::message::{NewInode, OnExisting};
 use forebay_protocol::{FileKind, Ino, Timestamp};
 use serde::{Deserialize, Serialize};

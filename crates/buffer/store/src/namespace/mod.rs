@@ -3,7 +3,6 @@
 //! An operation is checked against the tables and planned as a [`Change`]. The tables are only altered
 //! by applying a change, when an operation is carried out and when the log is replayed.
 
-mod acl;
 mod apply;
 mod change;
 mod memory;

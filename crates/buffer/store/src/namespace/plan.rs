@@ -1,7 +1,7 @@
 //! Operations are checked against permissions and the tables, and planned as changes.
 
-use super::acl::{self, Acl, InheritedAcls, NO_ENTRIES};
 use super::{Change, Directory, Inode, Namespace, PlannedInode, SetInode};
+use forebay_protocol::acl::{Acl, InheritedAcls, NO_ENTRIES};
 use forebay_protocol::message::{
     ACCESS_ACL, CreateMode, DEFAULT_ACL, MAX_NAME, MAX_SYMLINK_TARGET, MAX_XATTR, NewInode,
     SetAttr, SetTime, XattrMode, is_acl, is_xattr_supported,
@@ -39,7 +39,7 @@ impl Access for Credentials {
         // permission at all.
         if self.uid != inode.uid
             && inode.mode & 0o070 != 0
-            && let Some(list) = acl::access_list(&inode.xattrs)
+            && let Some(list) = access_list(inode)
         {
             let permits = list.permits(self, inode.gid, want)?;
             return if permits { Ok(()) } else { Err(Errno::EACCES) };
@@ -459,4 +459,9 @@ fn without_set_id(user: &Credentials, inode: &Inode) -> Result<u16, Errno> {
     }
     let keeps_group = mode & 0o010 == 0 && (user.is_privileged() || user.in_group(inode.gid)?);
     Ok(if keeps_group { mode } else { mode & !0o2000 })
+}
+
+/// The access control list of an inode.
+fn access_list(inode: &Inode) -> Option<Acl> {
+    Acl::parse(inode.xattrs.get(ACCESS_ACL)?).ok()?
 }

@@ -1,10 +1,10 @@
 //! Files that are created with contents, attributes and name.
 
-use super::acl::InheritedAcls;
 use super::plan::{EXEC, check_name, plan_attributes};
 use super::{Access, Change, Namespace, PlannedInode};
 use forebay_policy::layout::Layout;
 use forebay_protocol::Credentials;
+use forebay_protocol::acl::InheritedAcls;
 use forebay_protocol::message::{DEFAULT_ACL, NewInode, SetAttr};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};
 

@@ -1,9 +1,9 @@
 //! Steps of transactions: checked, and planned as changes and locks.
 
-use super::acl::InheritedAcls;
 use super::plan::{EXEC, WRITE, check_name, check_new_link};
 use super::{Access, Change, Entry, Inode, Namespace};
 use forebay_protocol::Credentials;
+use forebay_protocol::acl::InheritedAcls;
 use forebay_protocol::message::OnExisting;
 use forebay_protocol::peer::{Step, StepResult};
 use forebay_protocol::{Errno, FileKind, Ino, Timestamp};

@@ -109,3 +109,24 @@ fn first_entry_that_applies_decides_within_the_mask() {
     assert_eq!(acl.permits(&user(5, None), 20, 4), Ok(true));
     assert_eq!(acl.permits(&user(7, None), 20, 4), Err(Errno::EGROUPS));
 }
+
+#[test]
+fn copy_without_a_list_permits_nobody_more_than_the_list_did() {
+    let cases = [
+        ("u::6,u:7:6,g::0,m::6,o::0", 0o660, 0o600),
+        ("u::7,u:7:7,g::5,m::7,o::5", 0o2775, 0o2755),
+        // A user whom the list refuses is in the group, or among all others.
+        ("u::7,u:7:0,g::5,m::5,o::5", 0o755, 0o700),
+        ("u::7,g::5,g:7:4,m::5,o::5", 0o755, 0o754),
+        // The mask limits what the list says.
+        ("u::6,u:7:6,g::6,m::4,o::6", 0o646, 0o644),
+        ("u::6,g::4,o::4", 0o644, 0o644),
+    ];
+    for (text, mode, expected) in cases {
+        let without = mode_without_list(&list(text), mode);
+        assert_eq!(without, expected, "{without:o} for {text} with mode {mode:o}");
+    }
+    for damaged in [&b""[..], b"\x02\0", b"\x02\0\0\0\x01"] {
+        assert_eq!(mode_without_list(damaged, 0o4775), 0o4700);
+    }
+}

@@ -4,9 +4,8 @@
 //! An inode with an access list has the permissions of its owner, its mask and all others in its mode,
 //! too, as on local file systems. A list that says no more than a mode is not stored.
 
-use forebay_protocol::message::{ACCESS_ACL, DEFAULT_ACL, MAX_ACL_BYTES};
-use forebay_protocol::{Credentials, Errno};
-use std::collections::BTreeMap;
+use crate::message::{ACCESS_ACL, DEFAULT_ACL, MAX_ACL_BYTES};
+use crate::{Credentials, Errno};
 
 const VERSION: u32 = 2;
 /// The value of a list without entries.
@@ -112,7 +111,7 @@ impl Acl {
     }
 
     /// Set the entries that the permission bits of a mode stand for.
-    pub fn set_permissions(&mut self, mode: u16) {
+    fn set_permissions(&mut self, mode: u16) {
         self.change_permissions(mode, |_, of_mode| of_mode);
     }
 
@@ -195,7 +194,7 @@ impl InheritedAcls {
 }
 
 /// Adapt a stored access list to a new mode. Its length does not change.
-pub(super) fn set_mode(value: &mut Vec<u8>, mode: u16) {
+pub fn set_mode(value: &mut Vec<u8>, mode: u16) {
     if let Ok(Some(mut acl)) = Acl::parse(value) {
         acl.set_permissions(mode);
         let length = value.len();
@@ -204,9 +203,30 @@ pub(super) fn set_mode(value: &mut Vec<u8>, mode: u16) {
     }
 }
 
-/// The access list of an inode with these extended attributes.
-pub(super) fn access_list(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<Acl> {
-    Acl::parse(xattrs.get(ACCESS_ACL)?).ok()?
+/// The permission bits of a copy without the list of its source, which has `mode`: with the list, the bits of
+/// the group are the most that any user or group of the list may do. Without it, a user of the list may do
+/// what his group, or all others, may do. So these get no more than any of those had.
+pub fn mode_without_list(list: &[u8], mode: u32) -> u32 {
+    let class = |shift: u32| mode >> shift & 0o7;
+    let mask = class(3);
+    let (mut group, mut others) = (mask, class(0));
+    let Ok(Some(list)) = Acl::parse(list) else {
+        return mode & !0o077;
+    };
+    for entry in list.0 {
+        let permissions = u32::from(entry.permissions);
+        match entry.tag {
+            Tag::OwningGroup => group &= permissions,
+            Tag::User => {
+                group &= permissions;
+                others &= permissions & mask;
+            }
+            // A member who is in the owning group, too, had the permissions of both.
+            Tag::Group => others &= permissions & mask,
+            Tag::Owner | Tag::Mask | Tag::Others => {}
+        }
+    }
+    mode & !0o077 | group << 3 | others
 }
 
 fn parse_entry(bytes: &[u8; ENTRY_BYTES]) -> Result<Entry, Errno> {
