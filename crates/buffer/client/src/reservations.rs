@@ -4,7 +4,7 @@ use crate::backoff::Backoff;
 use crate::close_batch::CloseBatch;
 use crate::session::{PendingCall, Session};
 use crate::sessions::Sessions;
-use forebay_protocol::message::FileRequest;
+use forebay_protocol::message::{FileRequest, InodeRequest, Share, StatFs, TrailingField};
 use forebay_protocol::space::BLOCK_BYTES;
 use forebay_protocol::{Errno, HandleId, NodeIndex, Request};
 use parking_lot::Mutex;
@@ -19,6 +19,11 @@ const MAX_WRITES_DELAY: Duration = Duration::from_secs(1);
 /// Backoff while removals reach the nodes.
 const REMOVALS_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(2), Duration::from_millis(64), Duration::from_millis(100));
+/// Bytes of their shares of the capacity that other nodes are asked for at least, if a write needs fewer.
+const LOAN_BYTES: u64 = 256 << 10;
+/// Time for which no other node is asked for a part of its share, after none had anything left and unless this
+/// client removed files meanwhile.
+const LOANS_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of requests for space that were sent behind creates and whose replies were not received.
 /// Each occupies a connection: they may have this part of them.
 const MAX_EARLY: u32 = 4;
@@ -99,7 +104,8 @@ impl SpaceRequest {
     pub fn request(&self) -> Request {
         // The daemon grants some space ahead of need.
         let want = BLOCK_BYTES;
-        FileRequest::ReserveSpace { handle: self.handle, returned: 0, want }.into()
+        let lent = TrailingField(0);
+        FileRequest::ReserveSpace { handle: self.handle, returned: 0, want, lent }.into()
     }
 
     /// It was sent, to a daemon of this epoch or a later one.
@@ -144,9 +150,15 @@ impl Reservation {
         self.unused.store(0, Ordering::Release);
     }
 
-    /// Returns `returned` bytes, and reserves `wanted` more. Returns the new total.
-    fn request(&self, session: &Session, returned: u64, wanted: u64) -> Result<u64, Errno> {
-        session.call(FileRequest::ReserveSpace { handle: self.handle, returned, want: wanted })
+    /// Returns `returned` bytes, and reserves `want` more, of which other nodes have lent this one `lent`.
+    /// Returns the new total.
+    fn request(
+        &self,
+        session: &Session,
+        (returned, want, lent): (u64, u64, u64),
+    ) -> Result<u64, Errno> {
+        let (handle, lent) = (self.handle, TrailingField(lent));
+        session.call(FileRequest::ReserveSpace { handle, returned, want, lent })
     }
 }
 
@@ -174,6 +186,8 @@ pub struct Reservations {
     removed: AtomicBool,
     /// Time at which the client last waited for removals.
     waited: Mutex<Option<Instant>>,
+    /// Time at which no node had anything left that it could lend another one.
+    no_loan: Mutex<Option<Instant>>,
 }
 
 impl Reservations {
@@ -187,12 +201,14 @@ impl Reservations {
             prepared: Arc::default(),
             removed: AtomicBool::new(false),
             waited: Mutex::default(),
+            no_loan: Mutex::default(),
         }
     }
 
     /// This client has removed a file.
     pub fn record_removal(&self) {
         self.removed.store(true, Ordering::Release);
+        *self.no_loan.lock() = None;
     }
 
     /// The request for the space of a file that is about to be created with this handle. `None`: it is not
@@ -316,20 +332,26 @@ impl Reservations {
         }
         let unused = reservation.unused.swap(0, Ordering::AcqRel);
         let mut returned = if *epoch == session.epoch() { unused } else { 0 };
-        let mut reserve = || {
-            let total = reservation.request(session, returned, bytes.saturating_sub(returned))?;
+        let mut reserve = |lent| {
+            let want = bytes.saturating_sub(returned);
+            let total = reservation.request(session, (returned, want, lent))?;
             returned = total;
             Ok(total)
         };
         let total = match if_short {
-            IfShort::Fail => reserve()?,
+            IfShort::Fail => reserve(0)?,
             IfShort::Wait => {
                 let is_short = |result: &Result<u64, Errno>| match result {
                     Err(errno) => *errno == Errno::ENOSPC,
                     Ok(total) => *total < bytes,
                 };
-                let handle = Some(reservation.handle);
-                self.with_space(reservation.node, handle, reserve, is_short)?
+                let (node, handle) = (reservation.node, Some(reservation.handle));
+                let result = self.with_space(node, handle, || reserve(0), is_short);
+                let missing = bytes.saturating_sub(*result.as_ref().unwrap_or(&0));
+                match is_short(&result).then(|| self.borrow_shares(node, missing)) {
+                    Some(lent) if lent > 0 => reserve(lent)?,
+                    Some(_) | None => result?,
+                }
             }
         };
         *epoch = session.epoch();
@@ -361,7 +383,7 @@ impl Reservations {
             result = attempt();
         }
         if is_short(&result) && self.is_removal_pending() {
-            if self.sessions.layout().nodes() > 1 && self.sessions.sync(None).is_err() {
+            if self.sessions.layout().nodes() > 1 && self.sessions.sync_removals(None).is_err() {
                 return result;
             }
             let mut retries = REMOVALS_BACKOFF.start(self.sessions.system());
@@ -371,6 +393,64 @@ impl Reservations {
             }
         }
         result
+    }
+
+    /// Extends the share of a file's node by parts of others' shares, of `wanted` bytes if they have as many
+    /// left. Returns `false` if it was not extended.
+    pub fn extend_share(&self, reservation: &Reservation, wanted: u64) -> bool {
+        let mut epoch = reservation.epoch.lock();
+        let lent = self.borrow_shares(reservation.node, wanted);
+        let Ok(session) = self.sessions.session(reservation.node) else { return false };
+        if lent == 0 {
+            return false;
+        }
+        let unused = reservation.unused.swap(0, Ordering::AcqRel);
+        let returned = if *epoch == session.epoch() { unused } else { 0 };
+        let total = reservation.request(session, (returned, 0, lent));
+        *epoch = session.epoch();
+        reservation.unused.store(*total.as_ref().unwrap_or(&0), Ordering::Release);
+        total.is_ok()
+    }
+
+    /// Asks other nodes to give up parts of their shares of the capacity, so that `node` can use `wanted` bytes
+    /// more than its own. Returns the bytes that they have given up.
+    fn borrow_shares(&self, node: NodeIndex, wanted: u64) -> u64 {
+        let now = self.sessions.system().now();
+        let is_early = |failed: Instant| now.saturating_duration_since(failed) < LOANS_INTERVAL;
+        if self.sessions.layout().nodes() == 1 || self.no_loan.lock().is_some_and(is_early) {
+            return 0;
+        }
+        let mut shares = Vec::new();
+        let add = |stat: StatFs| shares.push(stat.share.0.unwrap_or_default());
+        if self.sessions.call_all_nodes(None, InodeRequest::StatFs, add).is_err() {
+            return 0;
+        }
+        let lent = self.borrow_from(node, wanted, &shares);
+        *self.no_loan.lock() = (lent == 0).then_some(now);
+        lent
+    }
+
+    /// As [`borrow_shares`](Reservations::borrow_shares), with the shares of all nodes.
+    fn borrow_from(&self, node: NodeIndex, wanted: u64, shares: &[Share]) -> u64 {
+        let borrows = shares.get(usize::from(node.0)).map_or(0, |share| share.borrows);
+        let wanted = wanted.max(LOAN_BYTES).min(borrows);
+        let lenders = self.sessions.nodes().zip(shares);
+        let mut lenders: Vec<(NodeIndex, u64)> = lenders
+            .filter(|(lender, share)| *lender != node && share.lends > 0)
+            .map(|(lender, share)| (lender, share.lends))
+            .collect();
+        lenders.sort_by_key(|(_, lends)| std::cmp::Reverse(*lends));
+        let mut lent = 0_u64;
+        for (lender, _) in lenders {
+            if lent >= wanted {
+                break;
+            }
+            let request = InodeRequest::LendSpace { want: wanted - lent };
+            // A node that does not reply lends nothing.
+            let bytes = self.sessions.session(lender).and_then(|session| session.call(request));
+            lent += bytes.unwrap_or(0);
+        }
+        lent
     }
 
     /// Returns what other files of this client than `except` have reserved on `node` and not used.
@@ -406,7 +486,7 @@ impl Reservations {
         if unused > 0
             && let Ok(session) = self.sessions.session(reservation.node)
         {
-            let _ = reservation.request(session, 0, 0);
+            let _ = reservation.request(session, (0, 0, 0));
         }
         unused > 0
     }

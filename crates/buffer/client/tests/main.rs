@@ -41,6 +41,7 @@ mod programs;
 mod read_leases;
 mod removed_instance;
 mod round_trips;
+mod shares_of_nodes;
 mod striped;
 mod support;
 mod synchronous_writes;

@@ -87,7 +87,12 @@ impl Client {
 
     /// What a write needs.
     fn reserve(&mut self, handle: HandleId) -> Reply {
-        self.call(FileRequest::ReserveSpace { handle, returned: 0, want: 4096 })
+        self.call(FileRequest::ReserveSpace {
+            handle,
+            returned: 0,
+            want: 4096,
+            lent: TrailingField(0),
+        })
     }
 
     fn close(&mut self, handle: HandleId) {

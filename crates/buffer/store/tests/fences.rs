@@ -136,8 +136,12 @@ impl Scene {
             open: BOTH,
         });
         assert!(matches!(scene.say(create), Reply::Opened { .. }));
-        let reserve =
-            Request::File(FileRequest::ReserveSpace { handle: HANDLE, returned: 0, want: 8 << 20 });
+        let reserve = Request::File(FileRequest::ReserveSpace {
+            handle: HANDLE,
+            returned: 0,
+            want: 8 << 20,
+            lent: TrailingField(0),
+        });
         assert!(matches!(scene.say(reserve), Reply::SpaceGranted(_)));
         scene
     }

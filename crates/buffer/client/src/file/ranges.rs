@@ -172,7 +172,13 @@ impl File {
         let allocate = || self.requester.call(part.node, request.clone());
         let is_full = |reply: &Result<(), Errno>| matches!(reply, Err(Errno::ENOSPC));
         let reservations = &self.parts.attachment.reservations;
-        self.parts.with_part(part, || reservations.with_space(part.node, None, allocate, is_full))
+        self.parts.with_part(part, || {
+            let result = reservations.with_space(part.node, None, allocate, is_full);
+            match is_full(&result) && reservations.extend_share(&part.reservation, length) {
+                true => allocate(),
+                false => result,
+            }
+        })
     }
 
     /// The next byte at or after `offset` that is in a hole, or that is data. `ENXIO` if there is

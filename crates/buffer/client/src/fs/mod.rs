@@ -247,7 +247,8 @@ impl Fs {
             total.used = total.used.saturating_add(node.used);
             total.inodes = total.inodes.saturating_add(node.inodes);
             total.inodes_used = total.inodes_used.saturating_add(node.inodes_used);
-            least_free = least_free.min(node.capacity.saturating_sub(node.used));
+            let free = node.capacity.saturating_sub(node.used);
+            least_free = least_free.min(node.share.0.map_or(free, |share| share.free));
         })?;
         let available = match u64::from(layout.nodes()) {
             1 => least_free,

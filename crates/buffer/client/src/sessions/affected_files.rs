@@ -35,7 +35,8 @@ fn affected_by(request: &Request) -> Affected {
             InodeRequest::Access { .. }
             | InodeRequest::GetXattr { .. }
             | InodeRequest::ListXattr { .. }
-            | InodeRequest::StatFs => Affected::None,
+            | InodeRequest::StatFs
+            | InodeRequest::LendSpace { .. } => Affected::None,
         },
         Request::Name(request) => match request {
             NameRequest::Lookup { .. } | NameRequest::ReadDir { attrs: true, .. } => {

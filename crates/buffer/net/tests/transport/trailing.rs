@@ -3,7 +3,7 @@
 use forebay_net::frame::{self, Flags, HEADER_BYTES};
 use forebay_protocol::message::{
     Attach, ClientHost, FileRequest, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation,
-    PathRequest, PathRest, SessionRequest, SessionToken, TrailingField,
+    PathRequest, PathRest, SessionRequest, SessionToken, Share, StatFs, TrailingField,
 };
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, HandleId, Ino, Reply, Request, SessionId};
@@ -91,6 +91,27 @@ fn mode_that_an_older_client_sends_changes_access_times_and_an_older_daemon_read
         assert_eq!(sent.last(), Some(&1), "an older daemon does not read the last byte");
         assert_eq!(frame::decode::<Call>(&sent[..sent.len() - 1]).unwrap(), older);
     }
+}
+
+#[test]
+fn older_daemon_has_no_share_and_an_older_client_brings_no_loan() {
+    let share = Share { free: 3, lends: 2, borrows: 1 };
+    let stat = |share| {
+        Reply::StatFs(StatFs { capacity: 9, share: TrailingField(share), ..StatFs::default() })
+    };
+    let mut frame = Vec::new();
+    frame::encode_reply(&mut frame, 1, Flags::default(), &stat(Some(share)), 0).unwrap();
+    let sent = frame.split_off(HEADER_BYTES);
+    assert_eq!(frame::decode::<Reply>(&sent).unwrap(), stat(Some(share)));
+    assert_eq!(frame::decode::<Reply>(&sent[..sent.len() - 4]).unwrap(), stat(None));
+
+    let reserve = |lent| {
+        let (handle, lent) = (HandleId(3), TrailingField(lent));
+        Call::new(1, FileRequest::ReserveSpace { handle, returned: 0, want: 4096, lent })
+    };
+    let sent = body(&reserve(7));
+    assert_eq!(frame::decode::<Call>(&sent).unwrap(), reserve(7));
+    assert_eq!(frame::decode::<Call>(&sent[..sent.len() - 1]).unwrap(), reserve(0));
 }
 
 #[test]

@@ -175,7 +175,8 @@ impl InodeRequest {
             | InodeRequest::GetXattr { .. }
             | InodeRequest::ListXattr { .. }
             | InodeRequest::StatFs
-            | InodeRequest::StatObjects { .. } => false,
+            | InodeRequest::StatObjects { .. }
+            | InodeRequest::LendSpace { .. } => false,
         }
     }
 
@@ -194,7 +195,8 @@ impl InodeRequest {
             | InodeRequest::Access { .. }
             | InodeRequest::ListXattr { .. }
             | InodeRequest::GetFile { .. }
-            | InodeRequest::StatFs => 0,
+            | InodeRequest::StatFs
+            | InodeRequest::LendSpace { .. } => 0,
         }
     }
 }

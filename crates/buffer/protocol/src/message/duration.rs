@@ -73,13 +73,14 @@ impl NameRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::InodeRequest;
+    use crate::message::{InodeRequest, TrailingField};
     use crate::{HandleId, InstanceId};
 
     #[test]
     fn requests_that_read_or_sync_data_or_take_space_may_take_long() {
         let id = InstanceId(1);
-        let space = FileRequest::ReserveSpace { handle: HandleId(1), returned: 0, want: 1 };
+        let (handle, lent) = (HandleId(1), TrailingField(0));
+        let space = FileRequest::ReserveSpace { handle, returned: 0, want: 1, lent };
         let slow: [Request; 2] = [AdminRequest::ScrubInstance { id }.into(), space.into()];
         assert!(slow.iter().all(Request::may_take_long));
         assert!(!Request::from(InodeRequest::StatFs).may_take_long());

@@ -55,7 +55,7 @@ impl InodeRequest {
             | InodeRequest::RemoveXattr { ino, .. }
             | InodeRequest::GetFile { ino } => vec![*ino],
             InodeRequest::GetAttrs { inos } | InodeRequest::StatObjects { inos } => inos.clone(),
-            InodeRequest::StatFs => Vec::new(),
+            InodeRequest::StatFs | InodeRequest::LendSpace { .. } => Vec::new(),
         }
     }
 }

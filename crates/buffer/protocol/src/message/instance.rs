@@ -1,5 +1,6 @@
 //! Administration of instances.
 
+use super::TrailingField;
 use crate::ids::{Ino, InstanceId};
 use crate::placement::Placement;
 use serde::{Deserialize, Serialize};
@@ -62,4 +63,18 @@ pub struct StatFs {
     pub inodes: u64,
     /// Inodes in use.
     pub inodes_used: u64,
+    /// How much of the capacity this node has to itself, on an instance over several.
+    pub share: TrailingField<Option<Share>>,
+}
+
+/// A node's share of the capacity of an instance over several nodes. The rest of the node's capacity is for
+/// writes beyond its share, while others have as much left of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Bytes of the share that are not in use.
+    pub free: u64,
+    /// Bytes of it that the node gives up to others on [request](super::InodeRequest::LendSpace).
+    pub lends: u64,
+    /// Bytes that the node can use beyond it if others give up as many of theirs.
+    pub borrows: u64,
 }

@@ -27,7 +27,7 @@ pub use file::{
     DirEntry, FileKind, NewInode, OnExisting, OpenMode, Provisional, SetAttr, SetTime, XattrMode,
     is_acl, is_xattr_supported,
 };
-pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, StatFs};
+pub use instance::{InstanceSpec, InstanceUsage, ScrubReport, Share, StatFs};
 pub use limits::{
     CACHE_LIFETIME_NS, DELEGATION_SLOT, EVENT_SLOT, FIRST_WRITE_LEASE_SLOT, MAX_ACL_BYTES,
     MAX_CLOSED_HANDLES, MAX_DATA, MAX_DATA_CONNECTIONS, MAX_FENCED_HOSTS, MAX_HOST_NAME,

@@ -73,7 +73,8 @@ impl PathOperation {
                 | InodeRequest::GetFile { ino } => ino,
                 InodeRequest::GetAttrs { .. }
                 | InodeRequest::StatFs
-                | InodeRequest::StatObjects { .. } => return None,
+                | InodeRequest::StatObjects { .. }
+                | InodeRequest::LendSpace { .. } => return None,
             },
             PathOperation::File(request) => match request {
                 FileRequest::Open { ino, .. } => ino,

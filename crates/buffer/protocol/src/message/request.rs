@@ -2,13 +2,13 @@
 
 use super::{
     Allocate, Attach, BatchRequest, CreateMode, Delegated, HostFence, InstanceSpec, NewInode,
-    OnExisting, OpenMode, PathRequest, SetAttr, XattrMode,
+    OnExisting, OpenMode, PathRequest, SetAttr, TrailingField, XattrMode,
 };
 #[cfg(doc)]
 use super::{
     BATCH_SLOTS, EVENT_SLOT, MAX_BATCH_REQUESTS, MAX_CLOSED_HANDLES, MAX_INLINE_FILE_BYTES,
     MAX_LEASED_HANDLES, MAX_LISTED_SESSIONS, MAX_NAME, MAX_REQUEST_INODES, READ_LEASE_NS,
-    RECOVERY_SLOT, Reply, WRITE_LEASE_RECALL_NS,
+    RECOVERY_SLOT, Reply, Share, WRITE_LEASE_RECALL_NS,
 };
 use crate::credentials::Credentials;
 use crate::ids::{HandleId, Ino, InstanceId, LeaseId, LockOwner, SessionId};
@@ -287,6 +287,12 @@ pub enum InodeRequest {
     StatObjects {
         inos: Vec<Ino>,
     },
+    /// Give up at most `want` bytes of this node's share of the capacity that are not in use, so that another
+    /// node can use as many beyond its own share ([`ReserveSpace`](FileRequest::ReserveSpace)). Answered
+    /// by [`Reply::SpaceGranted`]. Only for nodes that [report](Share::lends) that they lend some.
+    LendSpace {
+        want: u64,
+    },
 }
 
 impl InodeRequest {
@@ -303,7 +309,8 @@ impl InodeRequest {
             | InodeRequest::ListXattr { .. }
             | InodeRequest::GetFile { .. }
             | InodeRequest::StatFs
-            | InodeRequest::StatObjects { .. } => false,
+            | InodeRequest::StatObjects { .. }
+            | InodeRequest::LendSpace { .. } => false,
         }
     }
 }
@@ -347,11 +354,13 @@ pub enum FileRequest {
         position: u16,
     },
     /// Reserve `want` bytes for writes through `handle`. Its earlier reservation is used up except
-    /// for `returned`.
+    /// for `returned`. Other nodes have [lent](InodeRequest::LendSpace) this one `lent` bytes of their shares
+    /// of the capacity, which it may use beyond its own.
     ReserveSpace {
         handle: HandleId,
         returned: u64,
         want: u64,
+        lent: TrailingField<u64>,
     },
     Allocate {
         handle: HandleId,

@@ -51,6 +51,7 @@ request_kinds! {
     GetFile "get_file",
     StatFs "statfs",
     StatObjects "stat_objects",
+    LendSpace "lend_space",
     Open "open",
     OpenObject "open_object",
     Close "close",
@@ -176,6 +177,7 @@ impl RequestKind {
             InodeRequest::GetFile { .. } => RequestKind::GetFile,
             InodeRequest::StatFs => RequestKind::StatFs,
             InodeRequest::StatObjects { .. } => RequestKind::StatObjects,
+            InodeRequest::LendSpace { .. } => RequestKind::LendSpace,
         }
     }
 }

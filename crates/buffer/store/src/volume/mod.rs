@@ -113,9 +113,9 @@ impl<O: Objects> Volume<O> {
         }
         let mut volume = Volume {
             coordinator: Coordinator::restore(&state.decided),
+            space: Space::new(&state.spec.placement),
             state,
             objects,
-            space: Space::default(),
             handles: Handles::default(),
             locks: FileLocks::default(),
             leases: ReadLeases::default(),

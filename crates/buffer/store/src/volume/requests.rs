@@ -8,7 +8,7 @@ use crate::objects::Objects;
 use crate::state::SlotResult;
 use forebay_protocol::message::{
     FileRequest, FoundExtent, InodeRequest, LockRequest, MAX_CLOSED_HANDLES, NameRequest,
-    PathOperation, StatFs, XattrMode,
+    PathOperation, StatFs, TrailingField, XattrMode,
 };
 use forebay_protocol::{Call, Credentials, Errno, Ino, Reply, Request};
 
@@ -191,6 +191,9 @@ impl<O: Objects> Volume<O> {
             InodeRequest::GetFile { ino } => return self.fetch(node, requester, ino),
             InodeRequest::StatFs => Reply::StatFs(self.statfs(node)),
             InodeRequest::StatObjects { inos } => Reply::Objects(self.object_infos(&inos)?),
+            InodeRequest::LendSpace { want } => {
+                Reply::SpaceGranted(self.space.lend(self.state.spec.capacity, want))
+            }
         };
         Ok(Outcome::Reply(reply))
     }
@@ -204,6 +207,7 @@ impl<O: Objects> Volume<O> {
             used: self.space.used(),
             inodes: inodes.min(self.state.spec.inodes.max(inodes_used)),
             inodes_used,
+            share: TrailingField(self.space.share_of(self.state.spec.capacity)),
         }
     }
 
@@ -242,7 +246,8 @@ impl<O: Objects> Volume<O> {
             FileRequest::RenewCapability { handle, position } => {
                 return self.renew_capability(node, requester, handle, position);
             }
-            FileRequest::ReserveSpace { handle, returned, want } => {
+            FileRequest::ReserveSpace { handle, returned, want, lent: TrailingField(lent) } => {
+                self.space.borrow(self.state.spec.capacity, lent);
                 return self.reserve(node, requester, handle, (returned, want));
             }
             FileRequest::Allocate { handle, offset, length, what } => {

@@ -2,7 +2,16 @@
 
 use crate::shared_space::SharedSpace;
 use forebay_protocol::Ino;
+use forebay_protocol::message::Share;
+use forebay_protocol::placement::Placement;
+use forebay_protocol::space::BLOCK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of the capacity on each of several nodes that is for writes beyond its share, while others have
+/// as much left of theirs: so many stripes, which is more than two nodes differ by after a large file was
+/// written, and not more than this part of the capacity.
+const SPARE_STRIPES: u64 = 2;
+const SPARE_DIVISOR: u64 = 64;
 
 /// The data objects of a volume, the space they take, and the space granted to writers in addition.
 #[derive(Debug, Default)]
@@ -19,9 +28,58 @@ pub struct Space {
     metadata: u64,
     /// Capacity that nodes of the instance share.
     shared: Option<SharedSpace>,
+    /// The largest part of the capacity that is for writes beyond the node's share. 0: the share is all of it.
+    max_spare: u64,
+    /// Bytes of their shares that others have lent this node, less those that it has lent. A restart ends
+    /// both: then the nodes may use as much more than their shares, but never more than the capacity.
+    borrowed: i64,
 }
 
 impl Space {
+    /// The space of a volume without objects.
+    pub fn new(placement: &Placement) -> Space {
+        let max_spare = match placement.is_distributed() {
+            true => placement.layout().stripe_bytes().saturating_mul(SPARE_STRIPES),
+            false => 0,
+        };
+        Space { max_spare, ..Space::default() }
+    }
+
+    /// The part of the capacity that is for writes beyond the node's share.
+    fn spare(&self, capacity: u64) -> u64 {
+        let most = self.max_spare.min(capacity / SPARE_DIVISOR);
+        most - most % BLOCK_BYTES
+    }
+
+    /// Whether the node lends parts of its share and borrows from others.
+    fn lends(&self) -> bool {
+        self.shared.is_none() && self.max_spare > 0
+    }
+
+    /// What is left of the node's share; `None` if all of the capacity is its own.
+    pub fn share_of(&self, capacity: u64) -> Option<Share> {
+        let free = self.limit(capacity).saturating_sub(self.used());
+        let spare = self.spare(capacity);
+        let lends = spare.saturating_add_signed(self.borrowed).min(free);
+        let borrows = spare.saturating_add_signed(self.borrowed.saturating_neg());
+        self.lends().then_some(Share { free, lends, borrows })
+    }
+
+    /// Give up at most `want` bytes of the share for another node. Returns the bytes given up.
+    pub fn lend(&mut self, capacity: u64, want: u64) -> u64 {
+        let bytes = self.share_of(capacity).map_or(0, |share| share.lends.min(want));
+        self.borrowed = self.borrowed.saturating_sub_unsigned(bytes);
+        bytes
+    }
+
+    /// Other nodes have given up `bytes` of their shares for this one.
+    pub fn borrow(&mut self, capacity: u64, bytes: u64) {
+        if self.lends() {
+            let most = i64::try_from(self.spare(capacity)).unwrap_or(i64::MAX);
+            self.borrowed = self.borrowed.saturating_add_unsigned(bytes).min(most);
+        }
+    }
+
     /// From now on other nodes share the capacity.
     pub fn share(&mut self, shared: SharedSpace) {
         self.shared = Some(shared);
@@ -41,7 +99,13 @@ impl Space {
 
     /// The bytes that may be used of a capacity, of which other nodes may have taken a part, or left one.
     pub fn limit(&self, capacity: u64) -> u64 {
-        self.shared.as_ref().map_or(capacity, |shared| shared.limit(capacity))
+        match &self.shared {
+            Some(shared) => shared.limit(capacity),
+            None => {
+                let share = capacity - self.spare(capacity);
+                share.saturating_add_signed(self.borrowed).min(capacity)
+            }
+        }
     }
 
     /// Bytes in use or granted.
@@ -165,5 +229,52 @@ mod tests {
             assert!(space.used() <= capacity);
         }
         assert_eq!(total, capacity);
+    }
+
+    fn distributed() -> Space {
+        let peers = ["a", "b", "c"].map(String::from);
+        Space::new(&Placement::distributed(1 << 20, &peers, [0; 32])[0])
+    }
+
+    #[test]
+    fn shares_are_lent_within_the_capacity_and_given_back() {
+        let capacity = 640 << 20;
+        let (mut lender, mut borrower) = (distributed(), distributed());
+        let spare = 2 << 20;
+        let share = capacity - spare;
+        for space in [&mut lender, &mut borrower] {
+            assert_eq!(space.grant(capacity, u64::MAX, 0), share);
+            assert_eq!(space.lend(capacity, 4096), 0, "all of it is in use");
+        }
+        lender.release(3 << 20);
+        assert_eq!(
+            lender.share_of(capacity).unwrap(),
+            Share { free: 3 << 20, lends: spare, borrows: spare }
+        );
+        let lent = lender.lend(capacity, 1 << 20);
+        borrower.borrow(capacity, lent);
+        assert_eq!(
+            (borrower.grant(capacity, u64::MAX, 0), borrower.used()),
+            (1 << 20, share + (1 << 20))
+        );
+        assert_eq!(lender.grant(capacity, u64::MAX, 0), 2 << 20);
+        // Not beyond the capacity, whatever clients say.
+        borrower.borrow(capacity, u64::MAX);
+        assert_eq!(borrower.grant(capacity, u64::MAX, 0), 1 << 20);
+        assert_eq!(borrower.used(), capacity);
+        borrower.release(10 << 20);
+        let lent = borrower.lend(capacity, u64::MAX);
+        assert_eq!(lent, 2 * spare);
+        lender.borrow(capacity, lent);
+        assert_eq!(lender.share_of(capacity).unwrap().borrows, 0);
+        assert_eq!(lender.grant(capacity, u64::MAX, 0), 3 << 20);
+        assert_eq!(lender.used(), capacity);
+    }
+
+    #[test]
+    fn single_node_has_all_of_the_capacity() {
+        let mut space = Space::new(&Placement::single_node());
+        assert_eq!((space.share_of(640 << 20), space.lend(640 << 20, 1)), (None, 0));
+        assert_eq!(space.limit(640 << 20), 640 << 20);
     }
 }

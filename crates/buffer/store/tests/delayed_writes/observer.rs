@@ -4,7 +4,9 @@
 use crate::oracle::{CELL_BYTES, CELLS, Oracle};
 use crate::support::daemon::{INSTANCE, hello};
 use crate::world::World;
-use forebay_protocol::message::{FileRequest, InodeRequest, OpenMode, SessionRequest, SetAttr};
+use forebay_protocol::message::{
+    FileRequest, InodeRequest, OpenMode, SessionRequest, SetAttr, TrailingField,
+};
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{HandleId, NodeIndex, Reply, Request, SessionId};
 use forebay_store::node::ConnId;
@@ -128,7 +130,13 @@ impl Observer {
             }
             Step::Reserve(node) => (
                 node,
-                FileRequest::ReserveSpace { handle: HANDLE, returned: 0, want: 1 << 16 }.into(),
+                FileRequest::ReserveSpace {
+                    handle: HANDLE,
+                    returned: 0,
+                    want: 1 << 16,
+                    lent: TrailingField(0),
+                }
+                .into(),
             ),
             Step::Resize(cells) => {
                 let size = Some(cells * CELL_BYTES);

@@ -6,6 +6,7 @@ use crate::support::daemon::{INSTANCE, hello};
 use crate::world::World;
 use forebay_protocol::message::{
     CacheRecall, EVENT_SLOT, FileRequest, LockRequest, OpenMode, RECOVERY_SLOT, SessionToken,
+    TrailingField,
 };
 use forebay_protocol::placement::Capability;
 use forebay_protocol::{Errno, HandleId, LeaseId, NodeIndex, Reply, Request};
@@ -440,7 +441,12 @@ impl Writer {
             }
         }
         if !self.session(node).has_space {
-            let reserve = FileRequest::ReserveSpace { handle, returned: 0, want: 1 << 20 };
+            let reserve = FileRequest::ReserveSpace {
+                handle,
+                returned: 0,
+                want: 1 << 20,
+                lent: TrailingField(0),
+            };
             match self.ask(world, program, reserve.into()) {
                 Some(Reply::SpaceGranted(_)) => self.session(node).has_space = true,
                 Some(_) => self.session(node).is_open = false,

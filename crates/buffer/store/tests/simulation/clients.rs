@@ -4,7 +4,7 @@ use crate::support::daemon::{INSTANCE, Sent, by_path, call, hello, in_batch};
 use crate::world::World;
 use forebay_protocol::message::{
     FIRST_BATCH_SLOT, FileRequest, InodeRequest, NameRequest, NewInode, OnExisting, OpenMode,
-    RECOVERY_SLOT, SessionToken, SetAttr, XattrMode, is_batch_slot,
+    RECOVERY_SLOT, SessionToken, SetAttr, TrailingField, XattrMode, is_batch_slot,
 };
 use forebay_protocol::space::block_bytes;
 use forebay_protocol::{Call, Errno, HandleId, Ino, Reply, Request};
@@ -221,6 +221,7 @@ impl Client {
                 handle,
                 returned: 0,
                 want: world.random.below(64 << 10),
+                lent: TrailingField(0),
             }),
             (9, Some(handle)) if world.random.one_in(4) => {
                 Request::File(FileRequest::Close { handle, returned: 0 })
