@@ -103,6 +103,20 @@ fn instance_holds_all_sets_and_the_input() {
     assert!(pfs.is_bound && near(pfs.io_seconds, 17.18 / 5.0, 0.1), "{pfs:?}");
 }
 
+/// Each of five repetitions writes 16 GiB and keeps them: 80 GiB, which are five granules.
+#[test]
+fn instance_holds_the_files_that_each_repetition_keeps() {
+    let kept = job(8, 2, "-F -w -m -k -i 5 -t 1m -b 1g");
+    let plan = planned(toy(), &kept);
+    assert_eq!(plan.needed_bytes, 80 << 30);
+    assert_eq!(plan.configurations[0].capacity.as_deref(), Some("80GiB"));
+    // Without -m, or without -k, each repetition replaces the files of the one before.
+    for line in ["-F -w -k -i 5 -t 1m -b 1g", "-F -w -m -i 5 -t 1m -b 1g"] {
+        assert_eq!(job(8, 2, line).needed_bytes(), Ok(16 << 30), "{line}");
+    }
+    assert_eq!(Job { sets: 7, ..kept }.needed_bytes(), Ok(7 * 16 << 30));
+}
+
 /// 17.18 GB in 2.2 s every 100 s.
 #[test]
 fn share_of_the_run_follows_from_interval_or_time() {
