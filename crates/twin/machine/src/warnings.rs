@@ -23,14 +23,40 @@ fn change<'a>(job: &IoJob, remedy: &'a str) -> &'a str {
     if job.is_given { "" } else { remedy }
 }
 
-/// Warnings about parts of a phase that decide its rate and would not in a longer run. `steady` is its
-/// rate without ramp-up and tail, GB/s.
+/// Warnings about a phase that was simulated with packets. `steady` is its rate without ramp-up and tail, GB/s.
 pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -> Vec<String> {
     let mut warnings = job.network.warnings();
-    let access = counts.access.name();
-    let transfers = counts.transfers.length() as f64;
-    let total = counts.closes.last.saturating_sub(counts.opens.first).max(1) as f64;
-    let outside = 1.0 - transfers / total;
+    let parts = PhaseParts {
+        access: counts.access,
+        bytes: counts.bytes,
+        transfers: counts.transfers.length(),
+        total: counts.closes.last.saturating_sub(counts.opens.first),
+        steady,
+    };
+    warnings.extend(of_parts(job, &parts));
+    let per_rank = counts.operations / u64::from(job.tasks().max(1));
+    warnings.extend(few_transfers(job, counts.access, per_rank));
+    warnings
+}
+
+/// A phase and its parts, with packets or flows.
+pub(crate) struct PhaseParts {
+    pub access: Access,
+    pub bytes: u64,
+    /// From the first begin of a transfer to the last end, ps.
+    pub transfers: u64,
+    /// From the first open to the last close, ps.
+    pub total: u64,
+    /// Rate without ramp-up and tail, GB/s.
+    pub steady: Option<f64>,
+}
+
+/// Warnings about parts of a phase that decide its rate and would not in a longer run.
+fn of_parts(job: &IoJob, parts: &PhaseParts) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (access, steady) = (parts.access.name(), parts.steady);
+    let transfers = parts.transfers.max(1) as f64;
+    let outside = 1.0 - transfers / parts.total.max(1) as f64;
     let longer = match steady {
         Some(_) => ": use larger blocks (-b) or more segments (-s), or take the steady rate",
         None => ": use larger blocks (-b) or more segments (-s)",
@@ -47,7 +73,7 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
         ));
     }
     // Time that the bytes take at the steady rate, ps.
-    let steadily = steady.filter(|rate| *rate > 0.0).map(|rate| counts.bytes as f64 * 1e3 / rate);
+    let steadily = steady.filter(|rate| *rate > 0.0).map(|rate| parts.bytes as f64 * 1e3 / rate);
     if let Some(steadily) = steadily
         && 1.0 - steadily / transfers > MAX_SHARE
     {
@@ -57,9 +83,9 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
         ));
     }
     let dirty_limit = job.burst_buffer.dirty_limit;
-    let of_a_server = counts.bytes / job.storage.data_servers().len().max(1) as u64;
+    let of_a_server = parts.bytes / job.storage.data_servers().len().max(1) as u64;
     let synced = job.ior.fsync || job.ior.fsync_per_write;
-    if counts.access == Access::Write && !synced && of_a_server <= dirty_limit.0 {
+    if parts.access == Access::Write && !synced && of_a_server <= dirty_limit.0 {
         warnings.push(format!(
             "the {} that each server is given fit its page cache, which holds {dirty_limit} that are \
              not on flash yet{}",
@@ -71,8 +97,6 @@ pub(crate) fn of_phase(job: &IoJob, counts: &PhaseCounts, steady: Option<f64>) -
             )
         ));
     }
-    let per_rank = counts.operations / u64::from(job.tasks().max(1));
-    warnings.extend(few_transfers(job, counts.access, per_rank));
     warnings
 }
 
@@ -121,8 +145,14 @@ const NEARLY_FULL: f64 = 0.9;
 
 /// Warnings about a phase that was simulated with flows. `between` is the use of links between groups, if it is known
 /// and the phase was not simulated request by request.
-pub(crate) fn of_flows(job: &IoJob, access: Access, between: Option<&ResourceUse>) -> Vec<String> {
+pub(crate) fn of_flows(
+    job: &IoJob,
+    parts: &PhaseParts,
+    between: Option<&ResourceUse>,
+) -> Vec<String> {
+    let access = parts.access;
     let mut warnings = job.network.warnings();
+    warnings.extend(of_parts(job, parts));
     warnings.extend(few_transfers(job, access, job.pattern.transfers_per_rank()));
     let (block, make) = (job.pattern.block_bytes(), &job.burst_buffer);
     let of_object = make.stripe.0.min(make.substripe.0);

@@ -245,3 +245,35 @@ fn small_blocks_of_a_shared_file_have_a_warning() {
     assert!(strided.iter().any(|w| w.contains("--fidelity packet")), "{strided:?}");
     assert_eq!(warnings("-w -t 128k -b 8m"), warnings("-w -F -t 47008 -b 47008 -s 16"));
 }
+
+/// What decides the rate of a short run, and not that of a longer one, is named as with packets.
+#[test]
+fn short_phases_have_the_warnings_of_packets() {
+    let named = |warnings: &[String], text: &str| warnings.iter().any(|one| one.contains(text));
+    let of = |machine: &Machine, fidelity, line: &str| {
+        let point = simulate_ior(machine, &ior(line), 16, 4, &with(fidelity), &|_, _, _| true);
+        point.unwrap().phases.into_iter().flat_map(|phase| phase.warnings).collect::<Vec<_>>()
+    };
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let short = of(&toy(), fidelity, "-w -r -t 128k -b 1m");
+        for text in [
+            "opens, closes and barriers take",
+            "of the read phase",
+            "ramp-up and tail take",
+            "one server does them all for a shared file",
+        ] {
+            assert!(named(&short, text), "{fidelity:?}: {text}: {short:?}");
+        }
+        let long = of(&toy(), fidelity, "-F -w -t 512k -b 64m");
+        assert!(!named(&long, "opens, closes"), "{fidelity:?}: {long:?}");
+    }
+    let mut machine = toy();
+    let make = machine.burst_buffer.as_mut().unwrap();
+    (make.dirty_limit, make.dirty_background) = (Bytes(256 << 20), Bytes(128 << 20));
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let cached = of(&machine, fidelity, "-F -w -t 512k -b 8m");
+        assert!(named(&cached, "fit its page cache"), "{fidelity:?}: {cached:?}");
+        let synced = of(&machine, fidelity, "-F -w -e -t 512k -b 8m");
+        assert!(!named(&synced, "page cache"), "{fidelity:?}: {synced:?}");
+    }
+}
