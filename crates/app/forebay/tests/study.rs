@@ -349,6 +349,31 @@ fn jobs_on_the_parallel_file_system_share_its_targets() {
     assert!(error.contains("`stripe_count` is for"), "{error}");
 }
 
+/// Entries about storage nodes would have no effect there, and a measure a gain of nothing.
+#[test]
+fn storage_nodes_of_jobs_on_the_parallel_file_system_are_refused() {
+    let dir = WorkDir::new();
+    let study = "title = \"Lustre\"\nmachine = \"cori-phase1\"\nfile_system = \"pfs\"\n\
+                 [[job]]\nname = \"io\"\nnodes = 4\nior = \"-F -w -t 1m -b 4m\"\n";
+    for entry in [
+        "burst_buffers = 1",
+        "storage_groups = \"0\"",
+        "separate_storage = true",
+        "storage_per_group = 1",
+    ] {
+        let name = entry.split(' ').next().unwrap();
+        for text in [
+            format!("{study}{entry}\n"),
+            format!("{study}[[measure]]\nname = \"less\"\njob.io.{entry}\n"),
+        ] {
+            dir.write("study.toml", &text);
+            let error = dir.expect_invalid_input("study study.toml --out out");
+            let expected = format!("job `io`: `{name}` is for `file_system = \"burst-buffer\"`");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+}
+
 #[test]
 fn invalid_study_is_refused_with_the_place() {
     let dir = WorkDir::new();
