@@ -144,21 +144,7 @@ fn recommend(
         return without_burst_buffer(needed, pfs);
     };
     let time = human::seconds(chosen.io_seconds);
-    let nodes = human::counted(chosen.storage_nodes.into(), "storage node");
-    let mut reason = match all {
-        [_] => format!("the I/O takes {time} on {nodes}; the capacity leaves no other choice"),
-        [first, .., last] if first.capacity == chosen.capacity => format!(
-            "the I/O takes {time} on {nodes}, and {} on {}: more capacity gains less than a tenth",
-            human::seconds(last.io_seconds),
-            last.storage_nodes
-        ),
-        [first, ..] => format!(
-            "the I/O takes {time} on {nodes}, and {} on {}; more capacity gains less than a tenth",
-            human::seconds(first.io_seconds),
-            first.storage_nodes
-        ),
-        [] => String::new(),
-    };
+    let mut reason = compared(chosen, all);
     reason.push_str(&format!("; the limit is the {}: {}", chosen.limit, chosen.because));
     if let Some(pfs) = pfs {
         let at_best = human::seconds(pfs.io_seconds);
@@ -207,6 +193,30 @@ fn recommend(
         directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode={modes}")),
         transfer: faster.map(|one| one.transfer),
         reason,
+    }
+}
+
+/// The time of the chosen capacity beside those of the least and of the most.
+fn compared(chosen: &Configuration, all: &[Configuration]) -> String {
+    let time = human::seconds(chosen.io_seconds);
+    let nodes = human::counted(chosen.storage_nodes.into(), "storage node");
+    let other = |one: &Configuration| {
+        format!("{} on {}", human::seconds(one.io_seconds), one.storage_nodes)
+    };
+    match all {
+        [] | [_] => format!("the I/O takes {time} on {nodes}; the capacity leaves no other choice"),
+        [first, .., last] if first.capacity == chosen.capacity => format!(
+            "the I/O takes {time} on {nodes}, and {}: more capacity gains less than a tenth",
+            other(last)
+        ),
+        [first, .., last] if last.capacity == chosen.capacity => format!(
+            "the I/O takes {time} on {nodes}, and {}; no instance has more storage nodes",
+            other(first)
+        ),
+        [first, ..] => format!(
+            "the I/O takes {time} on {nodes}, and {}; more capacity gains less than a tenth",
+            other(first)
+        ),
     }
 }
 

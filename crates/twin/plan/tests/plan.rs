@@ -71,6 +71,10 @@ fn capacity_decides_the_number_of_storage_nodes_and_the_time() {
     }
     let directive = plan.recommendation.directive.unwrap();
     assert_eq!(directive, "#DW jobdw capacity=64GiB type=scratch access_mode=striped");
+    // These are all storage nodes of the machine: more capacity was not compared.
+    let reason = plan.recommendation.reason;
+    assert!(reason.contains("no instance has more storage nodes"), "{reason}");
+    assert!(!reason.contains("more capacity gains"), "{reason}");
 }
 
 /// One process with one call at a time cannot use more than one storage node: the smallest capacity is as
