@@ -1,6 +1,6 @@
 //! The plan of a job and its recommendation.
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, StageTime};
 use crate::error::PlanError;
 use crate::job::Job;
 use crate::sweep::{Place, candidates, is_costly, pfs_bound, pfs_places, simulate_all};
@@ -146,17 +146,22 @@ fn recommend(
     let time = human::seconds(chosen.io_seconds);
     let mut reason = compared(chosen, all);
     reason.push_str(&format!("; the limit is the {}: {}", chosen.limit, chosen.because));
+    let stages = stages(chosen);
+    reason.push_str(&stages.text());
     if let Some(pfs) = pfs {
         let at_best = human::seconds(pfs.io_seconds);
-        if !pfs.is_bound && pfs.io_seconds <= chosen.io_seconds {
+        // As good as the burst buffer, and without its stages.
+        let as_fast = if stages.total() > 0.0 { AS_GOOD } else { 1.0 };
+        if !pfs.is_bound && pfs.io_seconds <= chosen.io_seconds * as_fast {
             return Recommendation {
                 file_system: "pfs".into(),
                 directive: None,
                 transfer: None,
                 reason: format!(
-                    "the parallel file system takes {at_best}{}, a burst buffer {time} and its stages; \
-                     the limit there is the {}: {}",
+                    "the parallel file system takes {at_best}{}, a burst buffer {time}{}; the limit there is the {}: \
+                     {}",
                     striping(pfs),
+                    stages.text(),
                     pfs.limit,
                     pfs.because
                 ),
@@ -172,6 +177,13 @@ fn recommend(
                  can multiply"
             ),
         });
+        let until_moved = chosen.io_seconds + stages.total();
+        if stages.total() > 0.0 && pfs.io_seconds < until_moved {
+            reason.push_str(&format!(
+                ", but has no stages: with the burst buffer it is {} until all data have been moved",
+                human::seconds(until_moved)
+            ));
+        }
     }
     let faster = transfers.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
     let faster = faster.filter(|one| one.io_seconds * AS_GOOD < chosen.io_seconds);
@@ -193,6 +205,34 @@ fn recommend(
         directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode={modes}")),
         transfer: faster.map(|one| one.transfer),
         reason,
+    }
+}
+
+/// Seconds of the stages of a burst buffer, before the job and after it.
+struct Stages {
+    stage_in: f64,
+    stage_out: f64,
+}
+
+fn stages(chosen: &Configuration) -> Stages {
+    let seconds = |stage: &Option<StageTime>| stage.as_ref().map_or(0.0, |stage| stage.seconds);
+    Stages { stage_in: seconds(&chosen.stage_in), stage_out: seconds(&chosen.stage_out) }
+}
+
+impl Stages {
+    fn total(&self) -> f64 {
+        self.stage_in + self.stage_out
+    }
+
+    /// `; the stage-in takes 3.1 s before the job, the stage-out 52 min after it`; empty without stages.
+    fn text(&self) -> String {
+        let of = |name: &str, seconds: f64, when: &str| {
+            (seconds > 0.0).then(|| format!("the {name} takes {} {when}", human::seconds(seconds)))
+        };
+        let before = of("stage-in", self.stage_in, "before the job");
+        let after = of("stage-out", self.stage_out, "after the job");
+        let all: Vec<String> = before.into_iter().chain(after).collect();
+        if all.is_empty() { String::new() } else { format!("; {}", all.join(" and ")) }
     }
 }
 

@@ -5,7 +5,7 @@ use forebay_job_script::AccessMode;
 use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::machine::{Machine, ParallelFileSystem};
 use forebay_plan::{Job, Plan, System, Work, plan};
-use forebay_units::{Bytes, Rate};
+use forebay_units::{Bytes, Rate, human};
 use forebay_workload::ior::Ior;
 
 fn toy() -> Machine {
@@ -105,6 +105,22 @@ fn instance_holds_all_sets_and_the_input() {
     assert!(near(output.seconds, 17.18 / 5.0, 0.1), "{output:?}");
     assert!(output.limit.starts_with("parallel file system's peak rate"), "{output:?}");
     assert!(pfs.is_bound && near(pfs.io_seconds, 17.18 / 5.0, 0.1), "{pfs:?}");
+}
+
+/// The parallel file system writes 17.18 GB at 5 GB/s in 3.4 s at best, the buffer in more than 2.2 s, and moves them
+/// there in 3.4 s after the job.
+#[test]
+fn reason_has_the_stages_and_the_time_until_the_data_are_moved() {
+    let mut job = job(8, 2, "-F -w -t 1m -b 1g");
+    let with_stages = planned(with_pfs(5_000_000_000), &job);
+    let reason = &with_stages.recommendation.reason;
+    assert!(reason.contains("; the stage-out takes 3.44 s after the job"), "{reason}");
+    let last = with_stages.configurations.iter().rfind(|one| one.capacity.is_some()).unwrap();
+    let moved = human::seconds(last.io_seconds + last.stage_out.as_ref().unwrap().seconds);
+    assert!(reason.contains(&format!("it is {moved} until all data have been moved")), "{reason}");
+    job.stage_out = Some(Bytes(0));
+    let without = planned(with_pfs(5_000_000_000), &job).recommendation.reason;
+    assert!(!without.contains("stage"), "{without}");
 }
 
 /// Each of five repetitions writes 16 GiB and keeps them: 80 GiB, which are five granules.
