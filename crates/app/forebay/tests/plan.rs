@@ -39,6 +39,17 @@ fn nodes_time_and_stages_come_from_the_script() {
 }
 
 #[test]
+fn recommended_directive_names_the_pool_of_the_script() {
+    let dir = WorkDir::new();
+    let directive = "#DW jobdw pool=fast capacity=1GiB type=scratch access_mode=striped\n";
+    dir.write("job.sh", &format!("#!/bin/sh\n#SBATCH --nodes=4\n{directive}./solve\n"));
+    let plan = dir.json("plan job.sh --machine toy --json - -- -F -w -t 1m -b 1g");
+    let advised = plan["recommendation"]["directive"].as_str().unwrap();
+    let script = forebay_job_script::JobScript::parse(advised, None).unwrap();
+    assert_eq!(script.job().unwrap().pool.as_deref(), Some("fast"), "{advised}");
+}
+
+#[test]
 fn options_replace_what_the_script_says() {
     let dir = job_directory();
     let line = "plan job.sh --machine toy --nodes 4 --ppn 1 --run-time 1h --stage-in 5GB \

@@ -200,9 +200,12 @@ fn recommend(
     let capacity = chosen.capacity.clone().unwrap_or_default();
     let modes: Vec<&str> = job.advised_modes().iter().map(|mode| mode.keyword()).collect();
     let modes = modes.join(",");
+    let pool = job.pool.as_ref().map_or(String::new(), |pool| format!(" pool={pool}"));
     Recommendation {
         file_system: chosen.file_system.clone(),
-        directive: Some(format!("#DW jobdw capacity={capacity} type=scratch access_mode={modes}")),
+        directive: Some(format!(
+            "#DW jobdw capacity={capacity} type=scratch access_mode={modes}{pool}"
+        )),
         transfer: faster.map(|one| one.transfer),
         reason,
     }

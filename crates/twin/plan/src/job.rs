@@ -30,6 +30,8 @@ pub struct Job {
     pub stage_out: Option<Bytes>,
     /// Access modes that the job's script requests; none: no script says.
     pub access_modes: Vec<AccessMode>,
+    /// The pool that the job's script names; `None`: the default pool.
+    pub pool: Option<String>,
 }
 
 impl Job {

@@ -36,6 +36,7 @@ fn job(nodes: u32, ppn: u32, line: &str) -> Job {
         stage_in_files: None,
         stage_out: None,
         access_modes: Vec::new(),
+        pool: None,
     }
 }
 

@@ -152,6 +152,7 @@ impl PlanArgs {
             stage_in_files,
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
             access_modes: script.access_modes(),
+            pool: script.pool(),
         };
         Ok(Some((job, log)))
     }

@@ -35,6 +35,11 @@ impl Script {
         own.map_or(Vec::new(), |own| own.access.iter().map(|access| access.mode).collect())
     }
 
+    /// The pool of the job's own instance, if it names one.
+    pub(super) fn pool(&self) -> Option<String> {
+        self.directives.job()?.pool.clone()
+    }
+
     /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
     pub(super) fn staged_in(&self) -> (Bytes, u64) {
         let (mut total, mut files) = (0u64, 0);
