@@ -249,12 +249,12 @@ fn on_burst_buffer(
 }
 
 /// The job on the parallel file system at its peak rate, or at that of the nodes' links if it is less;
-/// `None` if its rates are not known.
+/// `None` if its rates are not known. The links of a pool's hosts are part of the rates that were measured.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
     let Some(pfs) = &system.pfs else { return Ok(None) };
-    let link = system.machine.network.node.rate.0 as f64;
     let interfaces = system.machine.nodes.iter().map(|node| node.interfaces).max();
-    let of_links = link * f64::from(interfaces.unwrap_or(1)) * f64::from(job.nodes);
+    let of_node = |link: f64| link * f64::from(interfaces.unwrap_or(1));
+    let of_links = pfs.node_link.map_or(f64::INFINITY, of_node) * f64::from(job.nodes);
     let seconds = |access: Access, peak: f64| -> Result<Option<f64>, StudyError> {
         let bytes = job.work.bytes_moved(access, job.distribution());
         let bytes = bytes.map_err(|error| StudyError::Machine(error.to_string()))?;
