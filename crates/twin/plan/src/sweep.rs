@@ -10,7 +10,7 @@ use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, human};
 use forebay_workload::ior::Access;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -263,8 +263,19 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
     let write = seconds(Access::Write, pfs.write)?;
     let read = seconds(Access::Read, pfs.read)?;
     let peak = if job.work.has(Access::Write) { pfs.write } else { pfs.read };
-    let limit = if of_links < peak { "node-link" } else { "pfs" };
-    let limit = (limit.to_owned(), format!("{}: {}", pfs.name, pfs.because));
+    let (limit, because) = match of_links < peak {
+        true => (
+            "node-link",
+            format!(
+                "the links of {} carry {} GB/s to {}",
+                human::counted(job.nodes.into(), "node"),
+                human::number(of_links / 1e9),
+                pfs.name
+            ),
+        ),
+        false => ("pfs", format!("{}: {}", pfs.name, pfs.because)),
+    };
+    let limit = (limit.to_owned(), because);
     Ok(Some(Configuration { is_bound: true, ..timed(job, "pfs", (write, read), limit) }))
 }
 

@@ -138,6 +138,23 @@ fn instance_holds_the_files_that_each_repetition_keeps() {
     assert_eq!(Job { sets: 7, ..kept }.needed_bytes(), Ok(7 * 16 << 30));
 }
 
+/// Two nodes with links of 8 GB/s reach 16 GB/s of a file system with 5 or with 700.
+#[test]
+fn evidence_of_a_bound_is_that_of_its_limit() {
+    let bound = |rate| {
+        let plan = planned(with_pfs(rate), &job(2, 1, "-F -w -t 1m -b 64m"));
+        let pfs = plan.configurations.last().unwrap().clone();
+        assert!(pfs.is_bound, "{pfs:?}");
+        (pfs.limit, pfs.because)
+    };
+    let (limit, because) = bound(700_000_000_000);
+    assert_eq!(limit, "node-link");
+    assert_eq!(because, "the links of 2 nodes carry 16.0 GB/s to Lustre");
+    let (limit, because) = bound(5_000_000_000);
+    assert_eq!(limit, "pfs");
+    assert!(because.contains("its peak rate of 5 GB/s"), "{because}");
+}
+
 /// 17.18 GB in 2.2 s every 100 s.
 #[test]
 fn share_of_the_run_follows_from_interval_or_time() {
