@@ -207,9 +207,20 @@ pub(crate) fn of_flows(
     warnings
 }
 
-/// Warnings about traffic that was simulated with flows, with the use of the links by class.
-pub(crate) fn of_traffic_flows(network: &Network, links: &[ClassUse]) -> Vec<String> {
+/// Warnings about traffic that was simulated with flows, with the use of the links by class. `accepted` is the share of
+/// the offered load that is accepted, if it is saturated.
+pub(crate) fn of_traffic_flows(
+    network: &Network,
+    links: &[ClassUse],
+    accepted: Option<f64>,
+) -> Vec<String> {
     let mut warnings = network.warnings();
+    warnings.extend(accepted.map(|share| {
+        format!(
+            "saturated: {:.1}% of the offered load is accepted; packets that wait in queues hold up others, so that less              is: use --fidelity packet",
+            share * 100.0
+        )
+    }));
     let fullest = links.iter().max_by(|a, b| a.max_utilisation.total_cmp(&b.max_utilisation));
     if let Some(class) = fullest.filter(|class| class.max_utilisation >= NEARLY_FULL) {
         warnings.push(format!(
