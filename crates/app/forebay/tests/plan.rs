@@ -38,6 +38,22 @@ fn nodes_time_and_stages_come_from_the_script() {
     assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &false.into()));
 }
 
+/// What the buffer has to hold is then not known, and the document says so, too.
+#[test]
+fn input_that_is_not_on_this_host_has_a_warning_in_text_and_document() {
+    let dir = job_directory();
+    dir.write("job.sh", &SCRIPT.replace("%d/in", "/nowhere/in"));
+    let line = "plan job.sh --machine toy -- -a POSIX -F -w -t 1m -b 1g";
+    let text = dir.expect_success(line).stdout;
+    let warning = "line 4 of the script: the size of /nowhere/in is unknown here";
+    assert!(text.contains(&format!("warning: {warning}")), "{text}");
+    let plan = dir.json(&line.replace("plan ", "plan --json - "));
+    let [found] = plan["warnings"].as_array().unwrap().as_slice() else { panic!("{plan:#}") };
+    assert!(found.as_str().unwrap().starts_with(warning), "{found}");
+    let known = dir.json(&line.replace("plan ", "plan --json - --stage-in 1GB "));
+    assert_eq!(known["warnings"], serde_json::json!([]));
+}
+
 #[test]
 fn recommended_directive_names_the_pool_of_the_script() {
     let dir = WorkDir::new();

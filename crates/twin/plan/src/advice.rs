@@ -43,7 +43,7 @@ pub struct Plan {
     /// With a Darshan log: the time of the slowest processes in calls that the log measured; [`plan`] does not
     /// know it.
     pub measured_seconds: Option<f64>,
-    /// With a Darshan log: what it does not determine; [`plan`] knows none.
+    /// What the job's script or its Darshan log does not determine; [`plan`] knows none.
     pub warnings: Vec<String>,
 }
 

@@ -107,9 +107,18 @@ pub(super) struct PlanArgs {
     ior: Vec<String>,
 }
 
+/// The job of the options and the script.
+struct PlannedJob {
+    job: Job,
+    /// The Darshan log, if there is one.
+    log: Option<JobIo>,
+    /// What the script does not determine.
+    warnings: Vec<String>,
+}
+
 impl PlanArgs {
-    /// The job, and the Darshan log if there is one; `None` after `-h` among IOR's options, which prints IOR's help.
-    fn job(&self) -> Result<Option<(Job, Option<JobIo>)>, Failure> {
+    /// The job; `None` after `-h` among IOR's options, which prints IOR's help.
+    fn job(&self) -> Result<Option<PlannedJob>, Failure> {
         let script = match &self.script {
             Some(path) => {
                 let script = Script::read(path)?;
@@ -130,14 +139,17 @@ impl PlanArgs {
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
         let has_stages = script.directives.stages(Direction::Out).next().is_some();
         let has_inputs = script.directives.stages(Direction::In).next().is_some();
+        let mut warnings = Vec::new();
         let (stage_in, stage_in_files) = match (self.stage_in, &log) {
             (Some(bytes), _) => (bytes, None),
             (None, Some(io)) if !has_inputs => {
                 (Bytes(io.only_read.bytes), Some(io.only_read.files))
             }
             (None, _) => {
-                let (bytes, files) = script.staged_in();
-                (bytes, Some(files))
+                let (bytes, files, unknown) = script.staged_in();
+                warnings = unknown;
+                // Many: the sources that are not here may be directories.
+                (bytes, warnings.is_empty().then_some(files))
             }
         };
         let is_staged_out = has_stages || self.script.is_none();
@@ -154,7 +166,7 @@ impl PlanArgs {
             access_modes: script.access_modes(),
             pool: script.pool(),
         };
-        Ok(Some((job, log)))
+        Ok(Some(PlannedJob { job, log, warnings }))
     }
 
     /// Nodes and processes per node: of the options, else the script's, else those of the log.
@@ -262,7 +274,7 @@ fn invalid(error: PlanError) -> Failure {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let Some((job, log)) = args.job()? else { return Ok(()) };
+    let Some(PlannedJob { job, log, warnings }) = args.job()? else { return Ok(()) };
     if let Some(path) = args.json.as_deref().filter(|path| path.as_os_str() != "-") {
         check_output_file("--json", path)?;
     }
@@ -276,6 +288,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         found.measured_seconds = Some(io.measured.seconds);
         found.warnings = io.warnings;
     }
+    found.warnings.extend(warnings);
     if let Some(path) = &args.json {
         let text = to_json(&found)?;
         if path.as_os_str() == "-" {
