@@ -70,6 +70,8 @@ class Configuration(Record):
     share: Optional[float]
     limit: str
     because: str
+    fidelity: Optional[str]
+    left_out: list[str]
     warnings: list[str]
     stage_in: Optional[StageTime]
     stage_out: Optional[StageTime]

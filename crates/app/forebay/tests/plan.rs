@@ -132,9 +132,52 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
     let text = dir.run(line).stdout;
     let (advice, warnings) = text.split_once("warning: ").unwrap();
     assert!(advice.contains("Recommended:"), "{text}");
-    assert!(warnings.contains("in turn in one file") && !warnings.contains("warning:"), "{text}");
+    assert!(warnings.contains("in turn in one file"), "{text}");
+    assert_eq!(warnings.matches("in turn in one file").count(), 1, "once for all capacities: {text}");
     let files = dir.run("plan --machine shaheen2 --nodes 2 --ppn 4 -- -F -w -b 1g").stdout;
     assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
+}
+
+/// Packets with `--fidelity packet`, and with `auto` where they are cheap.
+#[test]
+fn text_and_document_name_the_fidelity_and_what_it_leaves_out() {
+    let dir = WorkDir::new();
+    let test = "-- -F -w -t 1m -b 16m";
+    for (option, fidelity, line) in [
+        ("", "flow", "\nfidelity: flow\n"),
+        ("--fidelity packet", "packet", "\nfidelity: packet\n"),
+        ("--fidelity auto", "packet", "\nfidelity: packet\n"),
+    ] {
+        let plan = dir.json(&format!("plan --machine toy --nodes 4 {option} --json - {test}"));
+        for one in plan["configurations"].as_array().unwrap() {
+            assert_eq!(one["fidelity"], fidelity, "{option}: {one}");
+            let is_complete = one["left_out"].as_array().unwrap().is_empty();
+            assert_eq!(is_complete, fidelity == "packet", "{option}: {one}");
+        }
+        let text = dir.expect_success(&format!("plan --machine toy --nodes 4 {option} {test}"));
+        let text = text.stdout;
+        assert!(text.contains(line), "{text}");
+        assert_eq!(text.contains("\nnot simulated: "), fidelity == "flow", "{text}");
+    }
+    // A bound is not simulated.
+    let shared = "plan --machine cori --nodes 33 --ppn 8 --json - -- -w -t 1m -b 2m";
+    let plan = dir.json(shared);
+    let pfs = plan["configurations"].as_array().unwrap().last().unwrap();
+    assert_eq!((&pfs["is_bound"], &pfs["fidelity"]), (&true.into(), &serde_json::Value::Null));
+}
+
+/// Ramp-up and tail take a part of the time that depends on the capacity.
+#[test]
+fn warnings_name_their_configurations() {
+    let dir = WorkDir::new();
+    let line = "plan --machine toy --nodes 16 --ppn 4 -- -w -r -t 128k -b 1m";
+    let text = dir.expect_success(line).stdout;
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let of = |name: &str| {
+        let of_reads = |line: &&&str| line.contains(name) && line.contains("of the read phase");
+        warnings.iter().filter(of_reads).count()
+    };
+    assert!(of("32GiB: ") >= 1 && of("64GiB: ") >= 1, "{text}");
 }
 
 /// A checkpoint has no options of IOR that could be changed.

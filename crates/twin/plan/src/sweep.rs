@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::system::System;
 use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_machine::results::Phase;
-use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
+use forebay_machine::study::{Fidelity, FileSystem, SimOptions, StudyError, simulate_ior};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
@@ -155,10 +155,14 @@ fn simulate(
         }
     };
     let mut phases: Vec<(Phase, f64)> = Vec::new();
+    let (mut fidelity, mut left_out) = (Fidelity::Packet, Vec::new());
     for one in job.work.tests(job.distribution()) {
         let goes_on = |_, _, _| true;
         let point =
             simulate_ior(&system.machine, &one.test, one.nodes, one.ppn, &options, &goes_on)?;
+        if point.fidelity == Fidelity::Flow.name() {
+            (fidelity, left_out) = (Fidelity::Flow, point.left_out);
+        }
         phases.extend(point.phases.into_iter().map(|phase| (phase, f64::from(one.times))));
     }
     let seconds = |access: Access| {
@@ -178,7 +182,8 @@ fn simulate(
     warnings.dedup();
     let times = timed(job, options.file_system.name(), (write, read), limit);
     warnings.extend(job.too_long(times.io_seconds));
-    let configuration = Configuration { warnings, ..times };
+    let fidelity = Some(fidelity.name().to_owned());
+    let configuration = Configuration { fidelity, left_out, warnings, ..times };
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
@@ -218,6 +223,8 @@ fn timed(
         share: job.share(io_seconds),
         limit,
         because,
+        fidelity: None,
+        left_out: Vec::new(),
         warnings: Vec::new(),
         stage_in: None,
         stage_out: None,
