@@ -3,11 +3,13 @@
 use crate::configuration::{Configuration, StageTime};
 use crate::error::PlanError;
 use crate::job::Job;
-use crate::sweep::{Place, candidates, is_costly, pfs_bound, pfs_places, simulate_all};
+use crate::sweep::{
+    Candidate, Place, candidates, forecast_of, is_costly, pfs_bound, pfs_places, simulate_all,
+};
 use crate::system::System;
 use crate::work::Work;
 use forebay_machine::results::PublishedKind;
-use forebay_machine::study::SimOptions;
+use forebay_machine::study::{Forecast, Progress, SimOptions};
 use forebay_units::{Bytes, human};
 use forebay_workload::ior::Ior;
 use serde::Serialize;
@@ -66,12 +68,24 @@ pub struct Recommendation {
 /// # Errors
 /// [`PlanError`] if the job does not fit the machine, or the simulator cannot represent it.
 pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, PlanError> {
+    plan_with(system, job, options, &|_, _, _| true)
+}
+
+/// [`plan`], which tells `progress` the share of the simulations of the sweep that is done, then of those with other
+/// transfer sizes.
+///
+/// # Errors
+/// As [`plan`]; [`StudyError::Interrupted`](forebay_machine::study::StudyError::Interrupted) if `progress` ends it.
+pub fn plan_with(
+    system: &System,
+    job: &Job,
+    options: &SimOptions,
+    progress: Progress<'_>,
+) -> Result<Plan, PlanError> {
     let needed_bytes = job.needed_bytes()?;
     let candidates = candidates(system, job)?;
-    let burst_buffers = candidates.iter().map(|candidate| Place::BurstBuffer(*candidate));
-    let places = burst_buffers.chain(pfs_places(system, job));
-    let jobs: Vec<(Job, Place)> = places.map(|place| (job.clone(), place)).collect();
-    let mut configurations = simulate_all(system, &jobs, options)?;
+    let jobs = sweep(system, job, &candidates);
+    let mut configurations = simulate_all(system, &jobs, options, progress)?;
     let mut on_pfs = configurations.split_off(candidates.len());
     if on_pfs.is_empty() {
         on_pfs.extend(pfs_bound(system, job)?);
@@ -81,7 +95,7 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
     if let Some(chosen) = chosen {
         let place = Place::BurstBuffer(candidates[chosen]);
         let other = other_transfers(job).into_iter().map(|job| (job, place));
-        transfers = simulate_all(system, &other.collect::<Vec<_>>(), options)?;
+        transfers = simulate_all(system, &other.collect::<Vec<_>>(), options, progress)?;
     }
     let pfs = on_pfs.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
     let recommendation = recommend(
@@ -108,6 +122,27 @@ pub fn plan(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Pl
         measured_seconds: None,
         warnings: Vec::new(),
     })
+}
+
+/// The job on each burst buffer and on the parallel file system.
+fn sweep(system: &System, job: &Job, candidates: &[Candidate]) -> Vec<(Job, Place)> {
+    let burst_buffers = candidates.iter().map(|candidate| Place::BurstBuffer(*candidate));
+    let places = burst_buffers.chain(pfs_places(system, job));
+    places.map(|place| (job.clone(), place)).collect()
+}
+
+/// Estimates the work of those simulations of the sweep of [`plan`] that have packets; 0 if all have flows. Those with
+/// other transfer sizes are not known before.
+///
+/// # Errors
+/// As [`plan`].
+pub fn forecast(system: &System, job: &Job, options: &SimOptions) -> Result<Forecast, PlanError> {
+    let jobs = sweep(system, job, &candidates(system, job)?);
+    let mut all = Forecast { packets: 0.0, events: 0.0 };
+    for (job, place) in &jobs {
+        all = all.and(forecast_of(system, job, *place, options)?);
+    }
+    Ok(all)
 }
 
 /// The first, hence smallest, configuration that is as good as the fastest.

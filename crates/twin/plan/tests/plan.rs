@@ -2,9 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use forebay_job_script::AccessMode;
-use forebay_machine::study::{Fidelity, SimOptions};
+use forebay_machine::study::{Fidelity, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, ParallelFileSystem};
-use forebay_plan::{Job, Plan, System, Work, plan};
+use forebay_plan::{Job, Plan, PlanError, System, Work, forecast, plan, plan_with};
 use forebay_units::{Bytes, Rate, human};
 use forebay_workload::ior::Ior;
 
@@ -239,4 +239,27 @@ fn access_modes_of_the_script_are_kept_where_they_suit_the_test() {
         assert_eq!(is_explained, !kept, "{}", plan.recommendation.reason);
         forebay_job_script::JobScript::parse(&directive, None).unwrap();
     }
+}
+
+/// The work of packets is estimated before they are simulated, and the share done grows to that of all.
+#[test]
+fn work_is_estimated_and_its_progress_reported() {
+    let (system, job) = (System::of_machine(toy()), job(8, 2, "-F -w -t 1m -b 4m"));
+    let packets = SimOptions { fidelity: Fidelity::Packet, ..flows() };
+    assert_eq!(forecast(&system, &job, &flows()).unwrap().events, 0.0);
+    let events = forecast(&system, &job, &packets).unwrap().events;
+    let seen = std::sync::Mutex::new((0.0, 0));
+    let progress = |_, done: f64, events: u64| {
+        let mut seen = seen.lock().unwrap();
+        *seen = (done.max(seen.0), events.max(seen.1));
+        true
+    };
+    let found = plan_with(&system, &job, &packets, &progress).unwrap();
+    assert_eq!(found, plan(&system, &job, &packets).unwrap());
+    let (done, simulated) = *seen.lock().unwrap();
+    assert!(done > 0.5 && done <= 1.0, "{done}");
+    let of_estimate = simulated as f64 / events;
+    assert!((0.5..2.0).contains(&of_estimate), "{simulated} of {events}");
+    let ended = plan_with(&system, &job, &packets, &|_, _, _| false).unwrap_err();
+    assert_eq!(ended, PlanError::Study(StudyError::Interrupted));
 }

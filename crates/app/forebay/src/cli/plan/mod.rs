@@ -7,10 +7,12 @@ mod text;
 use super::darshan::{distribution, read_io};
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
-use super::options::{check_nodes, cores, placement, seed, setting};
+use super::forecast::Forecaster;
+use super::options::{ProgressReporter, check_nodes, cores, placement, seed, setting};
 use super::output::{check_output_file, to_json};
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
+use crate::progress::Display;
 use crate::run_directory::write_file;
 use crate::validate::kinds;
 use clap::Args;
@@ -21,7 +23,7 @@ use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
     Job, LoggedWork, OptionKind, Plan, PlanError, System, UnreadableOption, Work,
-    checkpoint_arguments, parse_duration, plan,
+    checkpoint_arguments, forecast, parse_duration, plan_with,
 };
 use forebay_units::Bytes;
 use forebay_workload::darshan::JobIo;
@@ -279,7 +281,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         check_output_file("--json", path)?;
     }
     let (system, job) = args.system(job)?;
-    let mut found = plan(&system, &job, &args.options()).map_err(invalid)?;
+    let mut found = simulated(&system, &job, &args.options())?;
     // A pool has its own measured rates.
     if args.pool.is_none() {
         add_published(&mut found, &job.work)?;
@@ -297,6 +299,22 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         write_file(path, text)?;
     }
     print_stdout(&text::text(&found))
+}
+
+/// The plan, with an estimate of its packets before, and its progress on standard error.
+fn simulated(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Failure> {
+    let display = Display::choose(false);
+    let work = forecast(system, job, options).map_err(invalid)?;
+    if work.packets > 0.0 {
+        Forecaster::default().announce(display, "plan", work, 1, |progress| {
+            let alone = SimOptions { threads: 1, ..options.clone() };
+            // It ends when the rate is known, or with an error that the plan has, too.
+            drop(plan_with(system, job, &alone, progress));
+        });
+    }
+    let shown = ProgressReporter::start("plan", display);
+    let goes_on = |time, done, events| shown.update(time, done, events);
+    plan_with(system, job, options, &goes_on).map_err(invalid)
 }
 
 /// Adds the published rows of the kinds of all simulated phases. A peak rate of the parallel file system is not
