@@ -187,7 +187,7 @@ fn warnings_about_a_checkpoint_name_no_options_of_ior() {
     let line =
         "plan --machine toy --nodes 4 --fidelity packet --set burst_buffer.metadata_rate=100";
     let of_ior = dir.expect_success(&format!("{line} -- -F -w -e -t 1m -b 4m")).stdout;
-    let opens = "warning: opens, closes and barriers take";
+    let opens = "opens, closes and barriers take";
     assert!(of_ior.contains(opens) && of_ior.contains("use larger blocks (-b)"), "{of_ior}");
     let checkpoint = dir.expect_success(&format!("{line} --checkpoint 16MiB")).stdout;
     assert!(checkpoint.contains(opens), "{checkpoint}");
