@@ -138,6 +138,21 @@ pub(crate) fn of_slowdown(slowdown: Option<f64>) -> Option<String> {
     ))
 }
 
+/// Size of the transfers of another job, as a multiple of a job's own, from which on its slowdown is uncertain: *settled
+/// in view* of pairs of jobs with differences of 13% to 33%, which have 4, 16, 64 and 64.
+const MUCH_LARGER: u64 = 16;
+
+/// The warning about an I/O job beside another with much larger transfers on the same storage.
+pub(crate) fn of_larger_transfers((own, other): (Bytes, Bytes)) -> Option<String> {
+    (other.0 / own.0.max(1) >= MUCH_LARGER).then(|| {
+        format!(
+            "beside it another job has transfers of {other} on the same storage nodes: how long one of {own} waits for \
+             them depends on their order, which flows do not have, and slowdowns were up to 33% too high and 17% too \
+             low: simulate packets (--fidelity packet)"
+        )
+    })
+}
+
 /// Part of its rate at which a link between groups carries the bytes of flows, from which on packets are said to wait
 /// for it. Such phases of the test sets with differences above 20% have 0.92 to 1: *settled in view* of the first of
 /// them.
