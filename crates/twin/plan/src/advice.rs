@@ -100,7 +100,7 @@ pub fn plan_with(
     let pfs = on_pfs.iter().min_by(|a, b| a.io_seconds.total_cmp(&b.io_seconds));
     let recommendation = recommend(
         job,
-        needed_bytes,
+        (needed_bytes, !system.storage.is_empty()),
         chosen.map(|chosen| &configurations[chosen]),
         &configurations,
         &transfers,
@@ -169,14 +169,14 @@ fn other_transfers(job: &Job) -> Vec<Job> {
 
 fn recommend(
     job: &Job,
-    needed: u64,
+    (needed, has_storage): (u64, bool),
     chosen: Option<&Configuration>,
     all: &[Configuration],
     transfers: &[Configuration],
     pfs: Option<&Configuration>,
 ) -> Recommendation {
     let Some(chosen) = chosen else {
-        return without_burst_buffer(needed, pfs);
+        return without_burst_buffer(needed, has_storage, pfs);
     };
     let time = human::seconds(chosen.io_seconds);
     let mut reason = compared(chosen, all);
@@ -307,26 +307,27 @@ fn striping(pfs: &Configuration) -> String {
 }
 
 /// The advice where no burst buffer can hold the files.
-fn without_burst_buffer(needed: u64, pfs: Option<&Configuration>) -> Recommendation {
-    let needed = format!("the files have {}", human::bytes(needed));
+fn without_burst_buffer(
+    needed: u64,
+    has_storage: bool,
+    pfs: Option<&Configuration>,
+) -> Recommendation {
+    let needed = human::bytes(needed);
+    let why = match has_storage {
+        true => format!("the files have {needed}, which no burst buffer of the machine can hold"),
+        false => "the machine has no burst buffers".to_owned(),
+    };
     let (file_system, reason) = match pfs {
         Some(pfs) => (
             "pfs",
             format!(
-                "{needed}, which no burst buffer of the machine can hold, if it has any; the parallel file \
-                 system takes {}{}{}",
+                "{why}; the parallel file system takes {}{}{}",
                 human::seconds(pfs.io_seconds),
                 striping(pfs),
                 if pfs.is_bound { " at best" } else { "" }
             ),
         ),
-        None => (
-            "none",
-            format!(
-                "{needed}, which no burst buffer of the machine can hold, if it has any; its machine file \
-                 has no `[pfs]` to compare with"
-            ),
-        ),
+        None => ("none", format!("{why}, and its machine file has no `[pfs]` to compare with")),
     };
     Recommendation { file_system: file_system.into(), directive: None, transfer: None, reason }
 }

@@ -61,8 +61,8 @@ impl Job {
     /// # Errors
     /// The test does not fit the processes, or the files are too large for any machine.
     pub fn needed_bytes(&self) -> Result<u64, PlanError> {
-        let all = u128::from(self.files()?.bytes) * u128::from(self.sets())
-            + u128::from(self.stage_in.0);
+        let all =
+            u128::from(self.files()?.bytes) * u128::from(self.sets()) + u128::from(self.stage_in.0);
         let all = all.max(u128::from(self.staged_out_bytes()?));
         u64::try_from(all)
             .ok()

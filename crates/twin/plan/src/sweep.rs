@@ -7,8 +7,8 @@ use crate::system::System;
 use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_machine::results::Phase;
 use forebay_machine::study::{
-    Fidelity, FileSystem, Forecast, Progress, SimOptions, StudyError, fidelity_of_ior, forecast_ior,
-    simulate_ior,
+    Fidelity, FileSystem, Forecast, Progress, SimOptions, StudyError, fidelity_of_ior,
+    forecast_ior, simulate_ior,
 };
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;

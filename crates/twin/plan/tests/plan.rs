@@ -181,6 +181,12 @@ fn files_that_no_burst_buffer_holds_go_to_the_parallel_file_system() {
     assert_eq!(plan.recommendation.directive, None);
     let nowhere = planned(toy(), &big);
     assert_eq!(nowhere.recommendation.file_system, "none");
+    let reason = nowhere.recommendation.reason;
+    assert!(reason.contains(", which no burst buffer of the machine can hold"), "{reason}");
+    let small = job(2, 1, "-F -w -t 1m -b 16m");
+    let edison = planned(Machine::load("edison").unwrap(), &small).recommendation;
+    assert_eq!(edison.file_system, "pfs");
+    assert!(edison.reason.starts_with("the machine has no burst buffers; "), "{}", edison.reason);
 }
 
 /// Without a granularity only whole nodes can be requested: 16 GiB need one of 1 TB.

@@ -229,7 +229,7 @@ fn described_lustre(machine: &Machine) -> Result<(&ParallelFileSystem, &Lustre),
     lustre_of(machine).ok_or_else(|| {
         StudyError::Machine(format!(
             "the machine file of {} does not describe the servers of a parallel file system \
-             (`[pfs.lustre]`); cori, cori-phase1 and shaheen2 do",
+             (`[pfs.lustre]`); cori, cori-phase1, shaheen2, edison and edison-scratch3 do",
             machine.name
         ))
     })

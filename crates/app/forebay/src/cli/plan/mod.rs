@@ -5,9 +5,9 @@ mod script;
 mod text;
 
 use super::darshan::{distribution, read_io};
+use super::forecast::Forecaster;
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
-use super::forecast::Forecaster;
 use super::options::{ProgressReporter, check_nodes, cores, placement, seed, setting};
 use super::output::{check_output_file, to_json};
 use super::pool::size;

@@ -34,7 +34,8 @@ pub(super) fn text(plan: &Plan) -> String {
         out.push_str(&format!("The log measured {time} in the slowest processes' calls.\n"));
     }
     let all: Vec<(String, &Configuration)> = named(plan);
-    let of_all = all.iter().flat_map(|(name, one)| one.warnings.iter().map(move |text| (text, name)));
+    let of_all =
+        all.iter().flat_map(|(name, one)| one.warnings.iter().map(move |text| (text, name)));
     let warnings = plan.warnings.iter().cloned().chain(with_names(of_all, all.len()));
     let left_out = all.iter().map(|(_, one)| &one.left_out).find(|effects| !effects.is_empty());
     let left_out = left_out.map_or(&[][..], Vec::as_slice);
@@ -80,7 +81,8 @@ fn fidelity(all: &[(String, &Configuration)]) -> Option<String> {
             found.entry(fidelity).or_default().push(name);
         }
     }
-    let each = |(fidelity, names): (&&str, &Vec<&str>)| format!("{fidelity} ({})", names.join(", "));
+    let each =
+        |(fidelity, names): (&&str, &Vec<&str>)| format!("{fidelity} ({})", names.join(", "));
     match found.keys().collect::<Vec<_>>()[..] {
         [] => None,
         [only] => Some(only.to_string()),

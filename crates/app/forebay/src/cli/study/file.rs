@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 const MOST_MEASURES: usize = 256;
 const MOST_SEEDS: u32 = 1_000;
 
-/// Longest warm-up: simulated times have 64 bits of picoseconds.
-const MOST_WARM_UP: Time = Time(1_000_000_000_000_000);
+/// Longest warm-up, which is simulated packet by packet.
+const MOST_WARM_UP: Time = Time(1_000_000_000_000);
 
 /// The name of the case without a measure.
 pub(super) const NONE: &str = "none";
@@ -152,6 +152,13 @@ impl Choices {
     }
 
     fn storage(&self) -> Result<StorageChoice, String> {
+        for (count, name) in
+            [(self.burst_buffers, "burst_buffers"), (self.storage_per_group, "storage_per_group")]
+        {
+            if count == Some(0) {
+                return Err(format!("`{name}` is at least 1"));
+            }
+        }
         Ok(StorageChoice {
             nodes: self.burst_buffers,
             groups: self.storage_groups.as_deref().map(groups).transpose()?,
@@ -482,5 +489,19 @@ impl TrafficEntry {
         TrafficSpec::new(pattern, message, self.load, self.messages)
             .and_then(|spec| spec.with_rate_limit(limit))
             .map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn studies_of_the_examples_can_be_simulated() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples");
+        for name in ["interference", "isolation", "sizing"] {
+            let study = StudyFile::read(&examples.join(format!("{name}.toml"))).unwrap();
+            assert!(study.cases().unwrap().len() > 1, "{name} has measures");
+        }
     }
 }
