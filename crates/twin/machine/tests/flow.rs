@@ -277,3 +277,32 @@ fn short_phases_have_the_warnings_of_packets() {
         assert!(!named(&synced, "page cache"), "{fidelity:?}: {synced:?}");
     }
 }
+
+/// Files of Trinity Phase II have their first 230 stripes at servers that follow each other, where 2,048 processes are
+/// spread evenly, and later ones at hashed servers, where they meet. 3 GiB are 384 stripes: each GiB beyond them takes the
+/// same time.
+#[test]
+fn first_round_of_the_files_and_later_ones_have_their_rates_each() {
+    let machine = Machine::load("trinity-phase2").unwrap();
+    let seconds =
+        |gib: u32| flow(&machine, 2048, &format!("-F -w -t 1m -b {gib}g")).transfer_seconds;
+    let [one, three, four, sixteen] = [1, 3, 4, 16].map(seconds);
+    let later = (sixteen - four) / 12.0;
+    assert_close(four - three, later, 10.0);
+    assert!(one < 0.8 * later, "{one} s in the first round, {later} s in others");
+    // 154 of 384 stripes are later ones.
+    assert_close(three, 3.0 * (230.0 * one + 154.0 * later) / 384.0, 10.0);
+}
+
+/// With more processes than storage nodes that follow each other through many stripes, of which the window has few.
+#[test]
+fn rate_that_depends_on_the_length_of_its_window_has_a_warning() {
+    let machine = Machine::load("trinity-phase2").unwrap();
+    let has = |nodes: u32, line: &str| {
+        let warnings = flow(&machine, nodes, line).warnings;
+        warnings.iter().any(|warning| warning.contains("stripes of each process"))
+    };
+    assert!(has(1024, "-F -w -t 1m -b 16g"));
+    assert!(!has(1024, "-F -w -t 1m -b 16m"), "all of it is simulated");
+    assert!(!has(64, "-F -w -t 1m -b 16g"), "fewer processes than storage nodes");
+}

@@ -31,7 +31,9 @@ pub(super) fn phase_document(
     let between = limit.evidence.iter().find(|found| found.resource == Resource::GlobalLink.name());
     let between = between.filter(|_| !transfers.by_requests);
     let steady = steady_rate(job, transfers, times);
-    let warnings = warnings::of_flows(job, &times.parts((runs.access, bytes), steady), between);
+    let mut warnings = warnings::of_flows(job, &times.parts((runs.access, bytes), steady), between);
+    let is_extrapolated = !transfers.is_complete;
+    warnings.extend(is_extrapolated.then(|| warnings::of_window(job, runs.access)).flatten());
     let gb_per = |time: f64| if time > 0.0 { bytes / 1e9 / time } else { 0.0 };
     let phase = Phase {
         access: runs.access.name().into(),
