@@ -70,6 +70,8 @@ class Configuration(Record):
     share: Optional[float]
     limit: str
     because: str
+    fidelity: Optional[str]
+    left_out: list[str]
     warnings: list[str]
     stage_in: Optional[StageTime]
     stage_out: Optional[StageTime]
@@ -243,13 +245,13 @@ class PlanResult(Result):
 
     @property
     def warnings(self) -> list[str]:
-        """What a Darshan log does not determine; then the warnings about all simulations, each once."""
+        """What script and Darshan log do not determine; then the warnings about all simulations, each once."""
         every = [*self.configurations, *self.transfers]
         return self.log_warnings + sorted({text for one in every for text in one.warnings})
 
     @property
     def log_warnings(self) -> list[str]:
-        """What a Darshan log does not determine: the field `warnings` of the document."""
+        """What script and Darshan log do not determine: the field `warnings` of the document."""
         return list(self.document.get("warnings", []))
 
     def rows(self) -> Rows:

@@ -38,6 +38,33 @@ fn nodes_time_and_stages_come_from_the_script() {
     assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &false.into()));
 }
 
+/// What the buffer has to hold is then not known, and the document says so, too.
+#[test]
+fn input_that_is_not_on_this_host_has_a_warning_in_text_and_document() {
+    let dir = job_directory();
+    dir.write("job.sh", &SCRIPT.replace("%d/in", "/nowhere/in"));
+    let line = "plan job.sh --machine toy -- -a POSIX -F -w -t 1m -b 1g";
+    let text = dir.expect_success(line).stdout;
+    let warning = "line 4 of the script: the size of /nowhere/in is unknown here";
+    assert!(text.contains(&format!("warning: {warning}")), "{text}");
+    let plan = dir.json(&line.replace("plan ", "plan --json - "));
+    let [found] = plan["warnings"].as_array().unwrap().as_slice() else { panic!("{plan:#}") };
+    assert!(found.as_str().unwrap().starts_with(warning), "{found}");
+    let known = dir.json(&line.replace("plan ", "plan --json - --stage-in 1GB "));
+    assert_eq!(known["warnings"], serde_json::json!([]));
+}
+
+#[test]
+fn recommended_directive_names_the_pool_of_the_script() {
+    let dir = WorkDir::new();
+    let directive = "#DW jobdw pool=fast capacity=1GiB type=scratch access_mode=striped\n";
+    dir.write("job.sh", &format!("#!/bin/sh\n#SBATCH --nodes=4\n{directive}./solve\n"));
+    let plan = dir.json("plan job.sh --machine toy --json - -- -F -w -t 1m -b 1g");
+    let advised = plan["recommendation"]["directive"].as_str().unwrap();
+    let script = forebay_job_script::JobScript::parse(advised, None).unwrap();
+    assert_eq!(script.job().unwrap().pool.as_deref(), Some("fast"), "{advised}");
+}
+
 #[test]
 fn options_replace_what_the_script_says() {
     let dir = job_directory();
@@ -105,9 +132,52 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
     let text = dir.run(line).stdout;
     let (advice, warnings) = text.split_once("warning: ").unwrap();
     assert!(advice.contains("Recommended:"), "{text}");
-    assert!(warnings.contains("in turn in one file") && !warnings.contains("warning:"), "{text}");
+    assert!(warnings.contains("in turn in one file"), "{text}");
+    assert_eq!(warnings.matches("in turn in one file").count(), 1, "once for all capacities: {text}");
     let files = dir.run("plan --machine shaheen2 --nodes 2 --ppn 4 -- -F -w -b 1g").stdout;
     assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
+}
+
+/// Packets with `--fidelity packet`, and with `auto` where they are cheap.
+#[test]
+fn text_and_document_name_the_fidelity_and_what_it_leaves_out() {
+    let dir = WorkDir::new();
+    let test = "-- -F -w -t 1m -b 16m";
+    for (option, fidelity, line) in [
+        ("", "flow", "\nfidelity: flow\n"),
+        ("--fidelity packet", "packet", "\nfidelity: packet\n"),
+        ("--fidelity auto", "packet", "\nfidelity: packet\n"),
+    ] {
+        let plan = dir.json(&format!("plan --machine toy --nodes 4 {option} --json - {test}"));
+        for one in plan["configurations"].as_array().unwrap() {
+            assert_eq!(one["fidelity"], fidelity, "{option}: {one}");
+            let is_complete = one["left_out"].as_array().unwrap().is_empty();
+            assert_eq!(is_complete, fidelity == "packet", "{option}: {one}");
+        }
+        let text = dir.expect_success(&format!("plan --machine toy --nodes 4 {option} {test}"));
+        let text = text.stdout;
+        assert!(text.contains(line), "{text}");
+        assert_eq!(text.contains("\nnot simulated: "), fidelity == "flow", "{text}");
+    }
+    // A bound is not simulated.
+    let shared = "plan --machine cori --nodes 33 --ppn 8 --json - -- -w -t 1m -b 2m";
+    let plan = dir.json(shared);
+    let pfs = plan["configurations"].as_array().unwrap().last().unwrap();
+    assert_eq!((&pfs["is_bound"], &pfs["fidelity"]), (&true.into(), &serde_json::Value::Null));
+}
+
+/// Ramp-up and tail take a part of the time that depends on the capacity.
+#[test]
+fn warnings_name_their_configurations() {
+    let dir = WorkDir::new();
+    let line = "plan --machine toy --nodes 16 --ppn 4 -- -w -r -t 128k -b 1m";
+    let text = dir.expect_success(line).stdout;
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let of = |name: &str| {
+        let of_reads = |line: &&&str| line.contains(name) && line.contains("of the read phase");
+        warnings.iter().filter(of_reads).count()
+    };
+    assert!(of("32GiB: ") >= 1 && of("64GiB: ") >= 1, "{text}");
 }
 
 /// A checkpoint has no options of IOR that could be changed.
@@ -117,7 +187,7 @@ fn warnings_about_a_checkpoint_name_no_options_of_ior() {
     let line =
         "plan --machine toy --nodes 4 --fidelity packet --set burst_buffer.metadata_rate=100";
     let of_ior = dir.expect_success(&format!("{line} -- -F -w -e -t 1m -b 4m")).stdout;
-    let opens = "warning: opens, closes and barriers take";
+    let opens = "opens, closes and barriers take";
     assert!(of_ior.contains(opens) && of_ior.contains("use larger blocks (-b)"), "{of_ior}");
     let checkpoint = dir.expect_success(&format!("{line} --checkpoint 16MiB")).stdout;
     assert!(checkpoint.contains(opens), "{checkpoint}");

@@ -120,6 +120,7 @@ fn measures_with_the_same_traffic_share_its_warm_up() {
     assert_eq!(summary(&dir)["measures"][1], both["measures"][1]);
     for (study, message) in [
         (study.replace("200 us", "0 s"), "warm_up: 0 s; it is more than 0"),
+        (study.replace("200 us", "1000 s"), "warm_up: 1000 s; it is more than 0 and at most 1"),
         (study.replace("200 us", "soon"), "warm_up: "),
         (
             "title = \"a\"\nmachine = \"toy\"\nwarm_up = \"1 ms\"\n[[job]]\nname = \"io\"\n\
@@ -314,6 +315,10 @@ fn jobs_with_traffic_have_their_load_with_flows() {
     let report = dir.read("out/report.md");
     assert!(report.contains("accepted load") && report.contains("| load "), "{report}");
     assert!(!report.contains("saturated"), "{report}");
+    // The gain of traffic is that of its load: none over itself, as much as anything else with the measure.
+    let rows = report.lines().filter(|line| line.contains("| solver") && line.contains("| load "));
+    let gains: Vec<&str> = rows.map(|line| line.split('|').nth(6).unwrap().trim()).collect();
+    assert!(gains.len() == 2 && gains.iter().all(|gain| gain.ends_with('%')), "{report}");
 }
 
 #[test]
@@ -349,6 +354,31 @@ fn jobs_on_the_parallel_file_system_share_its_targets() {
     assert!(error.contains("`stripe_count` is for"), "{error}");
 }
 
+/// Entries about storage nodes would have no effect there, and a measure a gain of nothing.
+#[test]
+fn storage_nodes_of_jobs_on_the_parallel_file_system_are_refused() {
+    let dir = WorkDir::new();
+    let study = "title = \"Lustre\"\nmachine = \"cori-phase1\"\nfile_system = \"pfs\"\n\
+                 [[job]]\nname = \"io\"\nnodes = 4\nior = \"-F -w -t 1m -b 4m\"\n";
+    for entry in [
+        "burst_buffers = 1",
+        "storage_groups = \"0\"",
+        "separate_storage = true",
+        "storage_per_group = 1",
+    ] {
+        let name = entry.split(' ').next().unwrap();
+        for text in [
+            format!("{study}{entry}\n"),
+            format!("{study}[[measure]]\nname = \"less\"\njob.io.{entry}\n"),
+        ] {
+            dir.write("study.toml", &text);
+            let error = dir.expect_invalid_input("study study.toml --out out");
+            let expected = format!("job `io`: `{name}` is for `file_system = \"burst-buffer\"`");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+}
+
 #[test]
 fn invalid_study_is_refused_with_the_place() {
     let dir = WorkDir::new();
@@ -359,6 +389,8 @@ fn invalid_study_is_refused_with_the_place() {
         ("nodes = 40", "nodes = 400", "56 compute nodes"),
         ("load = 0.3", "load = 3.0", "at most 1"),
         ("burst_buffers = 1", "burst_buffers = 9", "toy has 4"),
+        ("burst_buffers = 1", "burst_buffers = 0", "`burst_buffers` is at least 1"),
+        ("burst_buffers = 1", "storage_per_group = 0", "`storage_per_group` is at least 1"),
         ("job.io.burst_buffers = 1", "routing = \"x\"", "one storage node"),
         ("job.io.burst_buffers = 1", "job.io.nodes = 1", "unknown field"),
         (
@@ -398,7 +430,6 @@ fn invalid_study_is_refused_with_the_place() {
     assert!(dir.expect_invalid_input("study absent.toml --out out").contains("absent.toml"));
 }
 
-/// A node of the solver offers 0.3 of 8 GB/s and may send 0.8 GB/s: a load of 0.1.
 #[test]
 fn directory_that_cannot_be_created_fails_the_study() {
     let dir = WorkDir::new();
@@ -412,6 +443,7 @@ fn directory_that_cannot_be_created_fails_the_study() {
     );
 }
 
+/// A node of the solver offers 0.3 of 8 GB/s and may send 0.8 GB/s: a load of 0.1.
 #[test]
 fn rate_limit_of_a_job_with_traffic_is_a_measure() {
     let dir = WorkDir::new();

@@ -194,6 +194,14 @@ fn grid_of_fidelities_refuses_options_of_the_comparison_with_measurements() {
 }
 
 #[test]
+fn grid_without_a_case_is_no_success() {
+    let dir = WorkDir::new();
+    let error = dir.expect_invalid_input("validate --fidelity both --quick --cases test");
+    assert!(error.contains("no case is of the chosen sets"), "{error}");
+    assert!(dir.list_files().is_empty());
+}
+
+#[test]
 fn options_of_the_grid_are_refused_without_it() {
     let dir = WorkDir::new();
     for option in ["--results here", "--case-time 1min", "--cases test"] {

@@ -126,9 +126,9 @@ impl Storage {
                 pfs.name, machine.name, pfs.osts, pfs.osts
             )));
         }
-        if stripe.0 < Self::LEAST_STRIPE {
+        if stripe.0 < Self::LEAST_STRIPE || !stripe.0.is_multiple_of(Self::LEAST_STRIPE) {
             return Err(StudyError::Machine(format!(
-                "stripes of {stripe}: {} has stripes of at least {}",
+                "stripes of {stripe}: {} has stripes of at least {}, and multiples of it",
                 pfs.name,
                 Bytes(Self::LEAST_STRIPE)
             )));
@@ -173,7 +173,7 @@ impl Storage {
         })
     }
 
-    /// Shortest stripe of a parallel file system.
+    /// Shortest stripe of a parallel file system, of which all others are multiples.
     const LEAST_STRIPE: u64 = 65_536;
 
     /// All servers; those that hold data come first.

@@ -245,3 +245,64 @@ fn small_blocks_of_a_shared_file_have_a_warning() {
     assert!(strided.iter().any(|w| w.contains("--fidelity packet")), "{strided:?}");
     assert_eq!(warnings("-w -t 128k -b 8m"), warnings("-w -F -t 47008 -b 47008 -s 16"));
 }
+
+/// What decides the rate of a short run, and not that of a longer one, is named as with packets.
+#[test]
+fn short_phases_have_the_warnings_of_packets() {
+    let named = |warnings: &[String], text: &str| warnings.iter().any(|one| one.contains(text));
+    let of = |machine: &Machine, fidelity, line: &str| {
+        let point = simulate_ior(machine, &ior(line), 16, 4, &with(fidelity), &|_, _, _| true);
+        point.unwrap().phases.into_iter().flat_map(|phase| phase.warnings).collect::<Vec<_>>()
+    };
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let short = of(&toy(), fidelity, "-w -r -t 128k -b 1m");
+        for text in [
+            "opens, closes and barriers take",
+            "of the read phase",
+            "ramp-up and tail take",
+            "one server does them all for a shared file",
+        ] {
+            assert!(named(&short, text), "{fidelity:?}: {text}: {short:?}");
+        }
+        let long = of(&toy(), fidelity, "-F -w -t 512k -b 64m");
+        assert!(!named(&long, "opens, closes"), "{fidelity:?}: {long:?}");
+    }
+    let mut machine = toy();
+    let make = machine.burst_buffer.as_mut().unwrap();
+    (make.dirty_limit, make.dirty_background) = (Bytes(256 << 20), Bytes(128 << 20));
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let cached = of(&machine, fidelity, "-F -w -t 512k -b 8m");
+        assert!(named(&cached, "fit its page cache"), "{fidelity:?}: {cached:?}");
+        let synced = of(&machine, fidelity, "-F -w -e -t 512k -b 8m");
+        assert!(!named(&synced, "page cache"), "{fidelity:?}: {synced:?}");
+    }
+}
+
+/// Files of Trinity Phase II have their first 230 stripes at servers that follow each other, where 2,048 processes are
+/// spread evenly, and later ones at hashed servers, where they meet. 3 GiB are 384 stripes: each GiB beyond them takes the
+/// same time.
+#[test]
+fn first_round_of_the_files_and_later_ones_have_their_rates_each() {
+    let machine = Machine::load("trinity-phase2").unwrap();
+    let seconds =
+        |gib: u32| flow(&machine, 2048, &format!("-F -w -t 1m -b {gib}g")).transfer_seconds;
+    let [one, three, four, sixteen] = [1, 3, 4, 16].map(seconds);
+    let later = (sixteen - four) / 12.0;
+    assert_close(four - three, later, 10.0);
+    assert!(one < 0.8 * later, "{one} s in the first round, {later} s in others");
+    // 154 of 384 stripes are later ones.
+    assert_close(three, 3.0 * (230.0 * one + 154.0 * later) / 384.0, 10.0);
+}
+
+/// With more processes than storage nodes that follow each other through many stripes, of which the window has few.
+#[test]
+fn rate_that_depends_on_the_length_of_its_window_has_a_warning() {
+    let machine = Machine::load("trinity-phase2").unwrap();
+    let has = |nodes: u32, line: &str| {
+        let warnings = flow(&machine, nodes, line).warnings;
+        warnings.iter().any(|warning| warning.contains("stripes of each process"))
+    };
+    assert!(has(1024, "-F -w -t 1m -b 16g"));
+    assert!(!has(1024, "-F -w -t 1m -b 16m"), "all of it is simulated");
+    assert!(!has(64, "-F -w -t 1m -b 16g"), "fewer processes than storage nodes");
+}

@@ -85,6 +85,42 @@ fn adversarial_traffic_is_accepted_as_far_as_links_between_groups_carry_it() {
     assert_eq!(light.state, "steady");
 }
 
+/// By hand: a group's 14 nodes of 8 GB/s send 14 of 55 parts of their bytes to each other group, over a link of
+/// 20 GB/s: it is full at 20 / (14 * 8 * 14 / 55), a load of 0.70, and then each detour would take two links.
+#[test]
+fn load_beyond_saturation_does_not_make_detours_for_what_is_not_accepted() {
+    let by_hand = 20.0 / (14.0 * 8.0 * 14.0 / 55.0);
+    for load in [0.8, 1.0] {
+        let run = flows("uniform", load, Routing::ProgressiveAdaptive);
+        assert_near(run.accepted_load, by_hand, 4.0);
+        assert!(run.nonminimal_share < 0.05, "{}", run.nonminimal_share);
+    }
+    // Adversarial traffic needs them: 160 GB/s, see above, also if more is offered.
+    let run = flows("adversarial", 1.0, Routing::ProgressiveAdaptive);
+    assert_near(run.accepted_load, 160.0 / 56.0 / 8.0, 2.0);
+}
+
+#[test]
+fn saturated_traffic_has_a_warning_and_no_mean_above_its_greatest() {
+    for (pattern, load, routing) in [
+        ("uniform", 1.0, Routing::ProgressiveAdaptive),
+        ("uniform", 1.0, Routing::Valiant),
+        ("adversarial", 0.5, Routing::ProgressiveAdaptive),
+        ("adversarial", 0.3, Routing::Valiant),
+    ] {
+        let run = flows(pattern, load, routing);
+        for class in &run.links {
+            let (mean, most) = (class.mean_utilisation, class.max_utilisation);
+            assert!(mean <= most * (1.0 + 1e-9), "{pattern} {load} {routing:?}: {class:?}");
+        }
+        for text in ["saturated: ", "of the rate of a global link"] {
+            assert!(run.warnings.iter().any(|w| w.contains(text)), "{:?}", run.warnings);
+        }
+    }
+    let light = flows("uniform", 0.3, Routing::ProgressiveAdaptive);
+    assert_eq!(light.warnings, [""; 0]);
+}
+
 /// All nodes send to node 0, whose link has 8 GB/s: 55 share it; node 0 itself sends to the others.
 #[test]
 fn one_hot_node_receives_at_the_rate_of_its_link() {

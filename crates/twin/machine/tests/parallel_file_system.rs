@@ -274,18 +274,25 @@ fn layout_or_file_that_does_not_fit_is_refused() {
     let error = |machine: &Machine, file_system, line: &str| {
         run(machine, (1, 1), file_system, Fidelity::Flow, line).unwrap_err().to_string()
     };
-    let stripe = Some(Bytes(4_096));
     assert_eq!(
         error(&machine(), stripes(9), "-w"),
         "9 stripes a file: Lustre of toy-lustre has 8 OSTs; request 1 to 8"
     );
-    assert_eq!(
-        error(&machine(), FileSystem::Parallel { stripe_count: None, stripe }, "-w"),
-        "stripes of 4 KiB: Lustre has stripes of at least 64 KiB"
-    );
+    for (stripe, text) in [(4_096, "4 KiB"), (70_000, "70 kB")] {
+        let layout = FileSystem::Parallel { stripe_count: None, stripe: Some(Bytes(stripe)) };
+        assert_eq!(
+            error(&machine(), layout, "-w"),
+            format!(
+                "stripes of {text}: Lustre has stripes of at least 64 KiB, and multiples of it"
+            )
+        );
+    }
     assert!(error(&machine(), stripes(1), "-w -t 1g -b 2000g").contains("holds 1 TB"));
     let toy = Machine::load("toy").unwrap();
-    assert!(error(&toy, stripes(1), "-w").contains("[pfs.lustre]"));
+    let undescribed = error(&toy, stripes(1), "-w");
+    for name in ["[pfs.lustre]", "cori, cori-phase1, shaheen2, edison and edison-scratch3"] {
+        assert!(undescribed.contains(name), "{undescribed}");
+    }
 }
 
 /// More processes than in the other tests. Callbacks are short: with flows, those at the beginning of a

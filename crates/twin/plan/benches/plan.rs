@@ -41,6 +41,7 @@ fn seconds(system: &System, (nodes, ppn): (u32, u32), line: &str) -> Result<f64,
         stage_in_files: None,
         stage_out: None,
         access_modes: Vec::new(),
+        pool: None,
     };
     let options = SimOptions { fidelity: Fidelity::Flow, threads: 1, ..SimOptions::default() };
     let began = Instant::now();

@@ -45,6 +45,10 @@ pub struct Configuration {
     pub limit: String,
     /// The evidence for it.
     pub because: String,
+    /// `packet` or `flow`, the latter if any of its tests was simulated with flows; `None`: a bound, not simulated.
+    pub fidelity: Option<String>,
+    /// Effects that flows leave out.
+    pub left_out: Vec<String>,
     /// Warnings about the simulation, each with the remedy.
     pub warnings: Vec<String>,
     /// The stage-in, where the rates are known.

@@ -20,7 +20,7 @@ pub struct Job {
     pub interval: Option<f64>,
     /// Seconds that the job runs.
     pub run_time: Option<f64>,
-    /// Complete sets of the files that exist at a time.
+    /// Complete sets of the files that exist at a time; more if the test itself keeps more.
     pub sets: u32,
     /// Bytes that are staged in before the job.
     pub stage_in: Bytes,
@@ -30,6 +30,8 @@ pub struct Job {
     pub stage_out: Option<Bytes>,
     /// Access modes that the job's script requests; none: no script says.
     pub access_modes: Vec<AccessMode>,
+    /// The pool that the job's script names; `None`: the default pool.
+    pub pool: Option<String>,
 }
 
 impl Job {
@@ -43,14 +45,24 @@ impl Job {
         self.work.files(self.distribution())
     }
 
+    /// Complete sets of the files that exist at a time: those of the job, or those that the test itself keeps if they
+    /// are more.
+    pub(crate) fn sets(&self) -> u32 {
+        let of_test = match &self.work {
+            Work::Test(test) => test.sets_of_files(),
+            Work::Log(_) => 1,
+        };
+        self.sets.max(of_test)
+    }
+
     /// Bytes that an instance has to hold: the files with what is staged in, or what is staged out if that
     /// is more.
     ///
     /// # Errors
     /// The test does not fit the processes, or the files are too large for any machine.
     pub fn needed_bytes(&self) -> Result<u64, PlanError> {
-        let all = u128::from(self.files()?.bytes) * u128::from(self.sets.max(1))
-            + u128::from(self.stage_in.0);
+        let all =
+            u128::from(self.files()?.bytes) * u128::from(self.sets()) + u128::from(self.stage_in.0);
         let all = all.max(u128::from(self.staged_out_bytes()?));
         u64::try_from(all)
             .ok()

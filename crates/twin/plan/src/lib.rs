@@ -20,7 +20,7 @@ mod sweep;
 mod system;
 mod work;
 
-pub use advice::{Plan, Recommendation, plan};
+pub use advice::{Plan, Recommendation, forecast, plan, plan_with};
 pub use batch::{BatchOptions, OptionKind, UnreadableOption, parse_duration};
 pub use configuration::{Configuration, StageTime};
 pub use error::PlanError;

@@ -218,6 +218,8 @@ impl System {
             name: "parallel file system".into(),
             write: rates.pfs_write as f64 * f64::from(nodes),
             read: rates.pfs_read as f64 * f64::from(nodes),
+            // The link to other storage nodes is not that to the file system.
+            node_link: None,
             because: format!("{} measured it alone", rates.host),
         };
         Ok(System {
@@ -365,7 +367,11 @@ flash_stripe = {{ value = "{stripe} B", from = "pool" }}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Job;
+    use crate::sweep::pfs_bound;
+    use crate::work::Work;
     use forebay_policy::pool::{NodeId, NodeState};
+    use forebay_workload::ior::Ior;
 
     fn pool() -> PoolDescription {
         let rates = |name: &str, is_local, send, write| NodeRates {
@@ -425,6 +431,31 @@ mod tests {
         assert_eq!(system.storage.len(), 2);
         assert_eq!(make.granularity, Some(Bytes::mib(16)));
         assert_eq!(make.dirty_background, Bytes::mib(48), "8 MiB of each of six files");
+    }
+
+    /// 6 GiB to a file system on which a host wrote 400 MB/s, three times that from three hosts: 5.4 s. The 100 MB/s
+    /// between storage nodes are not on the way.
+    #[test]
+    fn bound_of_the_file_system_is_that_of_its_measured_rate() {
+        let system = System::of_pool(&pool(), 3, 2).unwrap_or_else(|e| panic!("{e}"));
+        let words = ["-F", "-w", "-t", "1m", "-b", "1g"].map(str::to_owned);
+        let job = Job {
+            nodes: 3,
+            ppn: 2,
+            work: Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))),
+            interval: None,
+            run_time: None,
+            sets: 1,
+            stage_in: Bytes(0),
+            stage_in_files: None,
+            stage_out: None,
+            access_modes: Vec::new(),
+            pool: None,
+        };
+        let bound = pfs_bound(&system, &job).unwrap().unwrap();
+        let by_hand = (6u64 << 30) as f64 / 1.2e9;
+        assert!((bound.io_seconds / by_hand - 1.0).abs() < 1e-9, "{bound:?}");
+        assert_eq!(bound.limit, "pfs");
     }
 
     #[test]

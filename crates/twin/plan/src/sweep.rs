@@ -6,13 +6,17 @@ use crate::job::Job;
 use crate::system::System;
 use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_machine::results::Phase;
-use forebay_machine::study::{FileSystem, SimOptions, StudyError, simulate_ior};
+use forebay_machine::study::{
+    Fidelity, FileSystem, Forecast, Progress, SimOptions, StudyError, fidelity_of_ior,
+    forecast_ior, simulate_ior,
+};
 use forebay_policy::allocate::{AllocationRequest, Size, allocate};
 use forebay_policy::layout::Layout;
 use forebay_policy::pool::granules_for;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, human};
 use forebay_workload::ior::Access;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Cost of a simulation from which fewer are made, for an answer within seconds: processes, those that write
 /// or read a shared file four times.
@@ -108,21 +112,78 @@ pub(crate) fn pfs_places(system: &System, job: &Job) -> Vec<Place> {
     places
 }
 
+/// The share done and the events of each of several simulations.
+struct Shares(Mutex<Vec<(f64, u64)>>);
+
+impl Shares {
+    /// Takes those of one; returns those of all.
+    fn update(&self, index: usize, done: f64, events: u64) -> (f64, u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all[index] = (done, events);
+        let share = all.iter().map(|one| one.0).sum::<f64>() / all.len() as f64;
+        (share, all.iter().map(|one| one.1).sum())
+    }
+
+    /// One has ended.
+    fn end(&self, index: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[index].0 = 1.0;
+    }
+}
+
+/// The options of the simulation on a file system.
+fn options_on(place: Place, options: &SimOptions) -> SimOptions {
+    let alone = SimOptions { threads: 1, ..options.clone() };
+    match place {
+        Place::BurstBuffer(candidate) => {
+            SimOptions { burst_buffers: Some(candidate.nodes), ..alone }
+        }
+        Place::Pfs(stripe_count) => {
+            let file_system = FileSystem::Parallel { stripe_count, stripe: None };
+            SimOptions { file_system, ..alone }
+        }
+    }
+}
+
+/// The work of a job's simulations on a file system, as far as they have packets.
+pub(crate) fn forecast_of(
+    system: &System,
+    job: &Job,
+    place: Place,
+    options: &SimOptions,
+) -> Result<Forecast, PlanError> {
+    let options = options_on(place, options);
+    let mut all = Forecast { packets: 0.0, events: 0.0 };
+    for one in job.work.tests(job.distribution()) {
+        let (machine, test, nodes, ppn) = (&system.machine, &one.test, one.nodes, one.ppn);
+        if fidelity_of_ior(machine, test, nodes, ppn, &options)? == Fidelity::Packet {
+            all = all.and(forecast_ior(machine, test, nodes, ppn, &options)?);
+        }
+    }
+    Ok(all)
+}
+
 /// Simulates a job on several file systems, on all cores; the results are in their order. The last ones are simulated
 /// first: on more storage nodes more messages move at the same time, which takes longest.
 pub(crate) fn simulate_all(
     system: &System,
     jobs: &[(Job, Place)],
     options: &SimOptions,
+    progress: Progress<'_>,
 ) -> Result<Vec<Configuration>, PlanError> {
     let next = AtomicUsize::new(0);
+    let shares = Shares(Mutex::new(vec![(0.0, 0); jobs.len()]));
     let work = || {
         let mut done = Vec::new();
         loop {
             let taken = next.fetch_add(1, Ordering::Relaxed);
             let Some(index) = jobs.len().checked_sub(taken + 1) else { return done };
             let (job, place) = &jobs[index];
-            done.push((index, simulate(system, job, *place, options)));
+            let goes_on = |time, done, events| {
+                let (done, events) = shares.update(index, done, events);
+                progress(time, done, events)
+            };
+            done.push((index, simulate(system, job, *place, options, &goes_on)));
+            shares.end(index);
         }
     };
     let threads = options.threads.clamp(1, jobs.len().max(1));
@@ -143,22 +204,21 @@ fn simulate(
     job: &Job,
     place: Place,
     options: &SimOptions,
+    progress: Progress<'_>,
 ) -> Result<Configuration, PlanError> {
-    let alone = SimOptions { threads: 1, ..options.clone() };
-    let options = match place {
-        Place::BurstBuffer(candidate) => {
-            SimOptions { burst_buffers: Some(candidate.nodes), ..alone }
-        }
-        Place::Pfs(stripe_count) => {
-            let file_system = FileSystem::Parallel { stripe_count, stripe: None };
-            SimOptions { file_system, ..alone }
-        }
-    };
+    let options = options_on(place, options);
     let mut phases: Vec<(Phase, f64)> = Vec::new();
-    for one in job.work.tests(job.distribution()) {
-        let goes_on = |_, _, _| true;
+    let (mut fidelity, mut left_out) = (Fidelity::Packet, Vec::new());
+    let tests = job.work.tests(job.distribution());
+    for (nth, one) in tests.iter().enumerate() {
+        let goes_on = |time, done: f64, events| {
+            progress(time, (nth as f64 + done) / tests.len() as f64, events)
+        };
         let point =
             simulate_ior(&system.machine, &one.test, one.nodes, one.ppn, &options, &goes_on)?;
+        if point.fidelity == Fidelity::Flow.name() {
+            (fidelity, left_out) = (Fidelity::Flow, point.left_out);
+        }
         phases.extend(point.phases.into_iter().map(|phase| (phase, f64::from(one.times))));
     }
     let seconds = |access: Access| {
@@ -178,7 +238,8 @@ fn simulate(
     warnings.dedup();
     let times = timed(job, options.file_system.name(), (write, read), limit);
     warnings.extend(job.too_long(times.io_seconds));
-    let configuration = Configuration { warnings, ..times };
+    let fidelity = Some(fidelity.name().to_owned());
+    let configuration = Configuration { fidelity, left_out, warnings, ..times };
     match place {
         Place::BurstBuffer(candidate) => on_burst_buffer(system, job, candidate, configuration),
         // Real programs were up to fifteen times slower on shared files than the twin's locks make them.
@@ -218,6 +279,8 @@ fn timed(
         share: job.share(io_seconds),
         limit,
         because,
+        fidelity: None,
+        left_out: Vec::new(),
         warnings: Vec::new(),
         stage_in: None,
         stage_out: None,
@@ -249,12 +312,12 @@ fn on_burst_buffer(
 }
 
 /// The job on the parallel file system at its peak rate, or at that of the nodes' links if it is less;
-/// `None` if its rates are not known.
+/// `None` if its rates are not known. The links of a pool's hosts are part of the rates that were measured.
 pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configuration>, StudyError> {
     let Some(pfs) = &system.pfs else { return Ok(None) };
-    let link = system.machine.network.node.rate.0 as f64;
     let interfaces = system.machine.nodes.iter().map(|node| node.interfaces).max();
-    let of_links = link * f64::from(interfaces.unwrap_or(1)) * f64::from(job.nodes);
+    let of_node = |link: f64| link * f64::from(interfaces.unwrap_or(1));
+    let of_links = pfs.node_link.map_or(f64::INFINITY, of_node) * f64::from(job.nodes);
     let seconds = |access: Access, peak: f64| -> Result<Option<f64>, StudyError> {
         let bytes = job.work.bytes_moved(access, job.distribution());
         let bytes = bytes.map_err(|error| StudyError::Machine(error.to_string()))?;
@@ -263,8 +326,19 @@ pub(crate) fn pfs_bound(system: &System, job: &Job) -> Result<Option<Configurati
     let write = seconds(Access::Write, pfs.write)?;
     let read = seconds(Access::Read, pfs.read)?;
     let peak = if job.work.has(Access::Write) { pfs.write } else { pfs.read };
-    let limit = if of_links < peak { "node-link" } else { "pfs" };
-    let limit = (limit.to_owned(), format!("{}: {}", pfs.name, pfs.because));
+    let (limit, because) = match of_links < peak {
+        true => (
+            "node-link",
+            format!(
+                "the links of {} carry {} GB/s to {}",
+                human::counted(job.nodes.into(), "node"),
+                human::number(of_links / 1e9),
+                pfs.name
+            ),
+        ),
+        false => ("pfs", format!("{}: {}", pfs.name, pfs.because)),
+    };
+    let limit = (limit.to_owned(), because);
     Ok(Some(Configuration { is_bound: true, ..timed(job, "pfs", (write, read), limit) }))
 }
 

@@ -31,6 +31,9 @@ pub struct PfsRates {
     pub write: f64,
     /// Reading.
     pub read: f64,
+    /// The link of a compute node on the way there, for each of its interfaces; `None`: a node reached these rates over
+    /// the links that it has.
+    pub node_link: Option<f64>,
     /// The meaning of these rates.
     pub because: String,
 }
@@ -60,6 +63,7 @@ impl System {
             name: pfs.name.clone(),
             write: pfs.rate.0 as f64,
             read: pfs.rate.0 as f64,
+            node_link: Some(machine.network.node.rate.0 as f64),
             because: format!("its peak rate of {}, which no job has for itself", pfs.rate),
         });
         let staging = staging.map(Staging::Parallel);

@@ -2,10 +2,10 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use forebay_job_script::AccessMode;
-use forebay_machine::study::{Fidelity, SimOptions};
+use forebay_machine::study::{Fidelity, SimOptions, StudyError};
 use forebay_machine_file::machine::{Machine, ParallelFileSystem};
-use forebay_plan::{Job, Plan, System, Work, plan};
-use forebay_units::{Bytes, Rate};
+use forebay_plan::{Job, Plan, PlanError, System, Work, forecast, plan, plan_with};
+use forebay_units::{Bytes, Rate, human};
 use forebay_workload::ior::Ior;
 
 fn toy() -> Machine {
@@ -36,6 +36,7 @@ fn job(nodes: u32, ppn: u32, line: &str) -> Job {
         stage_in_files: None,
         stage_out: None,
         access_modes: Vec::new(),
+        pool: None,
     }
 }
 
@@ -71,6 +72,10 @@ fn capacity_decides_the_number_of_storage_nodes_and_the_time() {
     }
     let directive = plan.recommendation.directive.unwrap();
     assert_eq!(directive, "#DW jobdw capacity=64GiB type=scratch access_mode=striped");
+    // These are all storage nodes of the machine: more capacity was not compared.
+    let reason = plan.recommendation.reason;
+    assert!(reason.contains("no instance has more storage nodes"), "{reason}");
+    assert!(!reason.contains("more capacity gains"), "{reason}");
 }
 
 /// One process with one call at a time cannot use more than one storage node: the smallest capacity is as
@@ -103,6 +108,53 @@ fn instance_holds_all_sets_and_the_input() {
     assert!(pfs.is_bound && near(pfs.io_seconds, 17.18 / 5.0, 0.1), "{pfs:?}");
 }
 
+/// The parallel file system writes 17.18 GB at 5 GB/s in 3.4 s at best, the buffer in more than 2.2 s, and moves them
+/// there in 3.4 s after the job.
+#[test]
+fn reason_has_the_stages_and_the_time_until_the_data_are_moved() {
+    let mut job = job(8, 2, "-F -w -t 1m -b 1g");
+    let with_stages = planned(with_pfs(5_000_000_000), &job);
+    let reason = &with_stages.recommendation.reason;
+    assert!(reason.contains("; the stage-out takes 3.44 s after the job"), "{reason}");
+    let last = with_stages.configurations.iter().rfind(|one| one.capacity.is_some()).unwrap();
+    let moved = human::seconds(last.io_seconds + last.stage_out.as_ref().unwrap().seconds);
+    assert!(reason.contains(&format!("it is {moved} until all data have been moved")), "{reason}");
+    job.stage_out = Some(Bytes(0));
+    let without = planned(with_pfs(5_000_000_000), &job).recommendation.reason;
+    assert!(!without.contains("stage"), "{without}");
+}
+
+/// Each of five repetitions writes 16 GiB and keeps them: 80 GiB, which are five granules.
+#[test]
+fn instance_holds_the_files_that_each_repetition_keeps() {
+    let kept = job(8, 2, "-F -w -m -k -i 5 -t 1m -b 1g");
+    let plan = planned(toy(), &kept);
+    assert_eq!(plan.needed_bytes, 80 << 30);
+    assert_eq!(plan.configurations[0].capacity.as_deref(), Some("80GiB"));
+    // Without -m, or without -k, each repetition replaces the files of the one before.
+    for line in ["-F -w -k -i 5 -t 1m -b 1g", "-F -w -m -i 5 -t 1m -b 1g"] {
+        assert_eq!(job(8, 2, line).needed_bytes(), Ok(16 << 30), "{line}");
+    }
+    assert_eq!(Job { sets: 7, ..kept }.needed_bytes(), Ok(7 * 16 << 30));
+}
+
+/// Two nodes with links of 8 GB/s reach 16 GB/s of a file system with 5 or with 700.
+#[test]
+fn evidence_of_a_bound_is_that_of_its_limit() {
+    let bound = |rate| {
+        let plan = planned(with_pfs(rate), &job(2, 1, "-F -w -t 1m -b 64m"));
+        let pfs = plan.configurations.last().unwrap().clone();
+        assert!(pfs.is_bound, "{pfs:?}");
+        (pfs.limit, pfs.because)
+    };
+    let (limit, because) = bound(700_000_000_000);
+    assert_eq!(limit, "node-link");
+    assert_eq!(because, "the links of 2 nodes carry 16.0 GB/s to Lustre");
+    let (limit, because) = bound(5_000_000_000);
+    assert_eq!(limit, "pfs");
+    assert!(because.contains("its peak rate of 5 GB/s"), "{because}");
+}
+
 /// 17.18 GB in 2.2 s every 100 s.
 #[test]
 fn share_of_the_run_follows_from_interval_or_time() {
@@ -129,6 +181,12 @@ fn files_that_no_burst_buffer_holds_go_to_the_parallel_file_system() {
     assert_eq!(plan.recommendation.directive, None);
     let nowhere = planned(toy(), &big);
     assert_eq!(nowhere.recommendation.file_system, "none");
+    let reason = nowhere.recommendation.reason;
+    assert!(reason.contains(", which no burst buffer of the machine can hold"), "{reason}");
+    let small = job(2, 1, "-F -w -t 1m -b 16m");
+    let edison = planned(Machine::load("edison").unwrap(), &small).recommendation;
+    assert_eq!(edison.file_system, "pfs");
+    assert!(edison.reason.starts_with("the machine has no burst buffers; "), "{}", edison.reason);
 }
 
 /// Without a granularity only whole nodes can be requested: 16 GiB need one of 1 TB.
@@ -187,4 +245,27 @@ fn access_modes_of_the_script_are_kept_where_they_suit_the_test() {
         assert_eq!(is_explained, !kept, "{}", plan.recommendation.reason);
         forebay_job_script::JobScript::parse(&directive, None).unwrap();
     }
+}
+
+/// The work of packets is estimated before they are simulated, and the share done grows to that of all.
+#[test]
+fn work_is_estimated_and_its_progress_reported() {
+    let (system, job) = (System::of_machine(toy()), job(8, 2, "-F -w -t 1m -b 4m"));
+    let packets = SimOptions { fidelity: Fidelity::Packet, ..flows() };
+    assert_eq!(forecast(&system, &job, &flows()).unwrap().events, 0.0);
+    let events = forecast(&system, &job, &packets).unwrap().events;
+    let seen = std::sync::Mutex::new((0.0, 0));
+    let progress = |_, done: f64, events: u64| {
+        let mut seen = seen.lock().unwrap();
+        *seen = (done.max(seen.0), events.max(seen.1));
+        true
+    };
+    let found = plan_with(&system, &job, &packets, &progress).unwrap();
+    assert_eq!(found, plan(&system, &job, &packets).unwrap());
+    let (done, simulated) = *seen.lock().unwrap();
+    assert!(done > 0.5 && done <= 1.0, "{done}");
+    let of_estimate = simulated as f64 / events;
+    assert!((0.5..2.0).contains(&of_estimate), "{simulated} of {events}");
+    let ended = plan_with(&system, &job, &packets, &|_, _, _| false).unwrap_err();
+    assert_eq!(ended, PlanError::Study(StudyError::Interrupted));
 }

@@ -257,6 +257,12 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
     }
     let mut cases = grid(args.quick)?;
     cases.retain(|case| args.grid.has(case));
+    if cases.is_empty() {
+        return Err(Failure::Input(
+            "no case is of the chosen sets: with --quick there are few of `build` and `seen`, and none of `test`"
+                .to_string(),
+        ));
+    }
     let threads = args.threads.map_or_else(cores, usize::from);
     validate_fidelity::run(&cases, (threads, args.seed), &args.grid, &args.output)
 }

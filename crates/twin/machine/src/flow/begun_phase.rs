@@ -7,6 +7,7 @@ use super::phase_links::{PhaseLinks, server_key};
 use super::runs::Runs;
 use super::transfers::{PhaseTransfers, Transfers};
 use crate::io::{IoJob, PS_PER_SECOND, ServerRates};
+use crate::warnings::PhaseParts;
 use forebay_workload::ior::Access;
 
 /// Runs begin and end at multiples of this part of a run, which shares clients and servers with those of
@@ -29,6 +30,19 @@ pub(super) struct PhaseTimes {
     pub most_in_calls: u64,
     /// Time of the transfers of an incomplete simulation's processes, divided by the one simulated.
     pub stretch: f64,
+}
+
+impl PhaseTimes {
+    /// The parts of the phase, of `bytes` bytes and with this rate without ramp-up and tail, GB/s.
+    pub fn parts(&self, (access, bytes): (Access, f64), steady: Option<f64>) -> PhaseParts {
+        PhaseParts {
+            access,
+            bytes: bytes as u64,
+            transfers: self.transfers.1.saturating_sub(self.transfers.0),
+            total: self.closes.1.saturating_sub(self.begin),
+            steady,
+        }
+    }
 }
 
 /// The parts of a run at which the runs of so many processes begin and end.

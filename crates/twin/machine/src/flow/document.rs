@@ -30,7 +30,10 @@ pub(super) fn phase_document(
     let limit = limit(job, transfers, (fabric, links), times);
     let between = limit.evidence.iter().find(|found| found.resource == Resource::GlobalLink.name());
     let between = between.filter(|_| !transfers.by_requests);
-    let warnings = warnings::of_flows(job, runs.access, between);
+    let steady = steady_rate(job, transfers, times);
+    let mut warnings = warnings::of_flows(job, &times.parts((runs.access, bytes), steady), between);
+    let is_extrapolated = !transfers.is_complete;
+    warnings.extend(is_extrapolated.then(|| warnings::of_window(job, runs.access)).flatten());
     let gb_per = |time: f64| if time > 0.0 { bytes / 1e9 / time } else { 0.0 };
     let phase = Phase {
         access: runs.access.name().into(),
@@ -42,7 +45,7 @@ pub(super) fn phase_document(
         transfer_seconds: span,
         close_seconds: seconds(times.closes.1 - times.closes.0),
         gbps: gb_per(total),
-        steady_gbps: steady_rate(job, transfers, times),
+        steady_gbps: steady,
         middle_gbps: middle_rate(transfers, times),
         slowest_rank_gbps: gb_per(seconds(times.most_in_calls)),
         acknowledged_node_gbps: node_rates(rates_of_nodes(job, transfers, times)),

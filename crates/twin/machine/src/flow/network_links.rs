@@ -48,6 +48,11 @@ impl NetworkLinks {
         }
     }
 
+    /// The same network without its links.
+    pub fn without_flows(&self) -> NetworkLinks {
+        NetworkLinks::new(&self.topology, &self.parameters)
+    }
+
     /// All of them, but that of all links between groups.
     pub fn links(&self) -> impl Iterator<Item = LinkId> {
         let within = self.local.iter().chain(&self.up).chain(&self.down);
@@ -266,13 +271,20 @@ impl NetworkLinks {
     /// link cannot carry.
     fn minimal_share(&mut self, key: LinkKey, links: &mut Links) -> f64 {
         let demand = self.direct_link(key, links).demand;
-        let capacity = self.capacity_of(key);
         match self.parameters.routing.algorithm {
-            Routing::Minimal => 1.0,
             Routing::Valiant => 0.0,
-            Routing::UgalL | Routing::ProgressiveAdaptive if self.topology.groups < 3 => 1.0,
-            Routing::UgalL | Routing::ProgressiveAdaptive => (capacity / demand).min(1.0),
+            _ if self.has_detours_for(key, demand) => self.capacity_of(key) / demand,
+            Routing::Minimal | Routing::UgalL | Routing::ProgressiveAdaptive => 1.0,
         }
+    }
+
+    /// Whether adaptive routing takes detours for a part of this demand of a link between groups.
+    pub fn has_detours_for(&self, key: LinkKey, demand: f64) -> bool {
+        let is_adaptive = match self.parameters.routing.algorithm {
+            Routing::Minimal | Routing::Valiant => false,
+            Routing::UgalL | Routing::ProgressiveAdaptive => self.topology.groups >= 3,
+        };
+        is_adaptive && demand > self.capacity_of(key)
     }
 
     /// Links within the group in its middle that a detour of a dragonfly crosses, to a random router and on;

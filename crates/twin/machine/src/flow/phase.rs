@@ -5,8 +5,10 @@ use super::calls::{LoneCalls, lone_calls};
 use super::document::phase_document;
 use super::fabric::{Fabric, server_use};
 use super::jobs::JobAlone;
+use super::phase_links::PhaseLinks;
 use super::requests::{CallTimes, PhaseCalls, are_simulated};
 use super::runs::Runs;
+use super::transfers::{Transfers, Window};
 use crate::io::{IoJob, PS_PER_SECOND};
 use crate::results::{Phase, RunCost};
 use crate::scenario::Scenario;
@@ -132,13 +134,72 @@ pub(crate) fn calls_of_nodes(
     Ok(of_node)
 }
 
+/// A part of a phase that has been simulated, or all of it.
+struct SimulatedPart<'a> {
+    begun: BegunPhase<'a>,
+    fabric: Fabric,
+    transfers: Transfers,
+    calls: PhaseCalls,
+    links: PhaseLinks<'a>,
+    /// The share of the phase for which it stands.
+    share: f64,
+}
+
+impl SimulatedPart<'_> {
+    /// The time of its share, as a multiple of that of the phase's bytes at a rate of 1.
+    fn time(&self) -> f64 {
+        self.share / self.transfers.rate.max(f64::MIN_POSITIVE)
+    }
+}
+
 /// Simulates phase number `nth`; its document and cost, or `None` if it was ended.
 fn simulate_phase<'a>(
-    (scenario, job, (by, nth)): (&Scenario, &'a IoJob, (CallsBy<'a>, usize)),
+    of_phase: (&Scenario, &'a IoJob, (CallsBy<'a>, usize)),
     runs: Runs<'a>,
     (calls, starts): (&'a [LoneCalls], Option<&[u64]>),
     goes_on: &dyn Fn(u64, f64) -> bool,
 ) -> Option<(Phase, PhaseCost)> {
+    let (scenario, job, _) = of_phase;
+    let mut parts: Vec<SimulatedPart<'a>> = Vec::new();
+    let mut count = 1;
+    while parts.len() < count {
+        let nth = parts.len();
+        let goes_on = |now: u64, done: f64| goes_on(now, (nth as f64 + done) / count as f64);
+        let (part, of) = simulate_part(of_phase, runs.clone(), (calls, starts), nth, &goes_on)?;
+        parts.push(part);
+        count = of;
+    }
+    let is_whole = parts.len() == 1;
+    let time: f64 = parts.iter().map(SimulatedPart::time).sum();
+    let simulated: u64 = parts.iter().map(|part| part.transfers.runs).sum();
+    let now = |part: &SimulatedPart<'_>| part.fabric.links.transport.now();
+    let seconds = parts.iter().map(now).sum::<u64>() as f64 / PS_PER_SECOND as f64;
+    let mut traffic = vec![0.0; scenario.traffic.len()];
+    for part in &parts {
+        let moved = part.fabric.traffic_moved();
+        traffic.iter_mut().zip(moved).for_each(|(sum, bytes)| *sum += bytes);
+    }
+    // The part that takes longest stands for the others in all but their rate.
+    let longest = parts.into_iter().reduce(|a, b| if b.time() > a.time() { b } else { a });
+    let Some(mut part) = longest else { unreachable!("a phase has a part") };
+    if !is_whole {
+        part.transfers.rate = 1.0 / time;
+    }
+    let SimulatedPart { begun, mut fabric, transfers, calls, links, .. } = part;
+    let times = begun.times(&transfers, &mut fabric);
+    let cost = PhaseCost { runs: simulated, calls, seconds, traffic };
+    Some((phase_document(job, &begun.runs, &transfers, (&fabric, &links), &times), cost))
+}
+
+/// Simulates the part of the phase in its window number `window`, or all of a short phase, and returns the number of
+/// windows; `None` if it was ended.
+fn simulate_part<'a>(
+    (scenario, job, (by, nth)): (&Scenario, &'a IoJob, (CallsBy<'a>, usize)),
+    runs: Runs<'a>,
+    (calls, starts): (&'a [LoneCalls], Option<&[u64]>),
+    window: usize,
+    goes_on: &dyn Fn(u64, f64) -> bool,
+) -> Option<(SimulatedPart<'a>, usize)> {
     let uses = vec![server_use(job, runs.access, &transfers_alone(calls, runs.access))];
     let mut fabric = Fabric::new(&job.topology, &job.network, uses);
     let mut begun = BegunPhase::open_all(vec![(job, runs, calls)], starts, 0, &mut fabric);
@@ -157,18 +218,16 @@ fn simulate_phase<'a>(
             }
         }
     }
+    let windows = transfers.windows();
+    let Window { first, share } = windows[window];
+    transfers.begin_at(first);
     fabric.links.transport.set_resolution(resolution);
     fabric.start_traffic(&scenario.traffic);
     if !transfers.run(&begun.starts, goes_on, &mut fabric) {
         return None;
     }
     let (transfers, calls, links) = transfers.into_result();
-    let times = begun.times(&transfers, &mut fabric);
-    let cost = PhaseCost {
-        runs: transfers.runs,
-        calls,
-        seconds: fabric.links.transport.now() as f64 / PS_PER_SECOND as f64,
-        traffic: fabric.traffic_moved(),
-    };
-    Some((phase_document(job, &begun.runs, &transfers, (&fabric, &links), &times), cost))
+    let count = if transfers.is_complete { 1 } else { windows.len() };
+    let share = if transfers.is_complete { 1.0 } else { share };
+    Some((SimulatedPart { begun, fabric, transfers, calls, links, share }, count))
 }

@@ -6,11 +6,12 @@
 
 use super::fabric::{Path, Resource, merge};
 use super::links::Links;
-use super::network_links::{DRAWS, NetworkLinks};
+use super::network_links::{DRAWS, LinkKey, NetworkLinks};
 use crate::results::ClassUse;
 use crate::scenario::Scenario;
 use crate::traffic::{Generation, TrafficJob};
 use forebay_flow::{FlowId, FlowSpec, LinkId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes of a flow that does not end: 12 hours at 100 GB/s. Of a number of this size, half a byte can still
@@ -88,22 +89,90 @@ pub(super) fn traffic_flows(
     links: &mut Links,
 ) -> Vec<TrafficFlows> {
     let destinations: Vec<Vec<Shares>> = jobs.iter().map(|job| destinations(job)).collect();
-    for (job, of_nodes) in jobs.iter().zip(&destinations) {
-        for (node, of_node) in job.nodes.iter().zip(of_nodes) {
-            for &(to, share) in of_node {
-                let ends = (*node, job.nodes[to as usize]);
-                let keys = network.direct_links(ends.0, ends.1, draws(of_node));
-                for &key in &keys {
-                    let part = job.node_rate() * share / keys.len() as f64;
-                    network.direct_link(key, links).demand += part;
+    let all = Sending { jobs, destinations: &destinations };
+    for (key, demand) in all.accepted_demand(network) {
+        network.direct_link(key, links).demand += demand;
+    }
+    all.start(network, links)
+}
+
+/// Rounds of [`Sending::accepted_demand`] at most, and the share of a link's demand by which what is accepted may be
+/// less.
+const MOST_ROUNDS: u32 = 16;
+const NEAR_DEMAND: f64 = 0.01;
+
+/// Bytes per second of traffic with shortest paths over links between groups.
+type DemandOfLinks = BTreeMap<LinkKey, f64>;
+
+/// Jobs with traffic, and the destinations of their nodes.
+struct Sending<'a> {
+    jobs: &'a [Arc<TrafficJob>],
+    destinations: &'a [Vec<Shares>],
+}
+
+impl Sending<'_> {
+    fn start(&self, network: &mut NetworkLinks, links: &mut Links) -> Vec<TrafficFlows> {
+        let start = |(job, of_nodes): (&Arc<TrafficJob>, &Vec<Shares>)| {
+            start_flows(job, of_nodes, network, links)
+        };
+        self.jobs.iter().zip(self.destinations).map(start).collect()
+    }
+
+    /// The demand of nodes that send at these rates, by the places of job and node.
+    fn demand(&self, network: &NetworkLinks, rate: &dyn Fn(usize, usize) -> f64) -> DemandOfLinks {
+        let mut demand = DemandOfLinks::new();
+        for (number, (job, of_nodes)) in self.jobs.iter().zip(self.destinations).enumerate() {
+            for (place, (node, of_node)) in job.nodes.iter().zip(of_nodes).enumerate() {
+                let rate = rate(number, place);
+                for &(to, share) in of_node {
+                    let ends = (*node, job.nodes[to as usize]);
+                    let keys = network.direct_links(ends.0, ends.1, draws(of_node));
+                    for &key in &keys {
+                        *demand.entry(key).or_default() += rate * share / keys.len() as f64;
+                    }
                 }
             }
         }
+        demand
     }
-    let start = |(job, of_nodes): (&Arc<TrafficJob>, &Vec<Shares>)| {
-        start_flows(job, of_nodes, network, links)
-    };
-    jobs.iter().zip(&destinations).map(start).collect()
+
+    /// The demand that decides how much of the traffic takes detours: that which is accepted. A detour crosses two
+    /// links, so that detours for all that is offered beyond a link's capacity would take more from the others than
+    /// routers, which see only bytes that were accepted, let them take.
+    ///
+    /// The demand that is offered is an upper bound. From there it is brought half of the way to what is accepted with
+    /// detours for it, until both are the same.
+    fn accepted_demand(&self, network: &NetworkLinks) -> DemandOfLinks {
+        let mut demand = self.demand(network, &|job, _| self.jobs[job].node_rate());
+        for _ in 0..MOST_ROUNDS {
+            if !demand.iter().any(|(key, demand)| network.has_detours_for(*key, *demand)) {
+                break;
+            }
+            let accepted = self.accepted_with(network, &demand);
+            let is_near = |(key, demand): (&LinkKey, &f64)| {
+                !network.has_detours_for(*key, *demand)
+                    || accepted[key] >= *demand * (1.0 - NEAR_DEMAND)
+            };
+            if demand.iter().all(is_near) {
+                break;
+            }
+            demand.iter_mut().for_each(|(key, demand)| *demand = (*demand + accepted[key]) / 2.0);
+        }
+        demand
+    }
+
+    /// What is accepted of the traffic alone on links between groups, with detours for a demand.
+    fn accepted_with(&self, network: &NetworkLinks, demand: &DemandOfLinks) -> DemandOfLinks {
+        let (mut links, mut alone) = (Links::new(), network.without_flows());
+        alone.add_groups(&mut links);
+        for (&key, &demand) in demand {
+            alone.direct_link(key, &mut links).demand = demand;
+        }
+        let started = self.start(&mut alone, &mut links);
+        links.transport.update_rates();
+        let solver = links.transport.solver();
+        self.demand(network, &|job, node| solver.rate(started[job].flows[node]))
+    }
 }
 
 fn start_flows(
@@ -206,13 +275,14 @@ fn use_of_links(flows: &TrafficFlows, network: &NetworkLinks, links: &Links) -> 
     let direct = network.rank3_links();
     let count = direct.iter().map(|(_, count)| *count as u64).sum();
     let mut global = class("global", direct, count);
-    // Detours cross other links than the direct ones, which are one resource.
+    // Detours cross other links than the direct ones, which are one resource: the fullest link has the mean at least.
     if let Some(all) = network.all_between()
         && solver.load(all) > global.bytes as f64 * (1.0 + 1e-6) + 1.0
     {
+        let of_all = class("global", vec![(all, 1.0)], network.topology.global_links());
         global = ClassUse {
-            max_utilisation: global.max_utilisation,
-            ..class("global", vec![(all, 1.0)], network.topology.global_links())
+            max_utilisation: global.max_utilisation.max(of_all.max_utilisation),
+            ..of_all
         };
     }
     vec![class("node", of_nodes, nodes), global]

@@ -229,7 +229,7 @@ fn described_lustre(machine: &Machine) -> Result<(&ParallelFileSystem, &Lustre),
     lustre_of(machine).ok_or_else(|| {
         StudyError::Machine(format!(
             "the machine file of {} does not describe the servers of a parallel file system \
-             (`[pfs.lustre]`); cori, cori-phase1 and shaheen2 do",
+             (`[pfs.lustre]`); cori, cori-phase1, shaheen2, edison and edison-scratch3 do",
             machine.name
         ))
     })
@@ -338,8 +338,7 @@ fn check_request_numbers(job: &IoJob) -> Result<(), StudyError> {
 
 /// Checks that the test's files fit the file system.
 fn check_capacity(machine: &Machine, job: &IoJob) -> Result<(), StudyError> {
-    let kept =
-        if job.ior.multi_file && job.ior.keep_file { u64::from(job.ior.repetitions) } else { 1 };
+    let kept = job.ior.sets_of_files();
     let needed = u128::from(job.pattern.total_bytes()) * u128::from(kept);
     let capacity = job.storage.capacity;
     if needed > u128::from(capacity.0) {

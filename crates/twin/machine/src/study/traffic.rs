@@ -170,7 +170,11 @@ pub(super) fn flow_run(
         accepted_load,
         run_load: accepted_load,
         backlog_bytes: [0, 0],
-        warnings: warnings::of_traffic_flows(&scenario.network, &rates.links),
+        warnings: warnings::of_traffic_flows(
+            &scenario.network,
+            &rates.links,
+            is_saturated.then_some(accepted_load / spec.load),
+        ),
         hops_mean: rates.hops,
         hops_histogram: Vec::new(),
         nonminimal_share: rates.detours,

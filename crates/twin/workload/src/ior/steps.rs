@@ -44,6 +44,12 @@ pub enum Action {
 }
 
 impl Ior {
+    /// Complete sets of the files that exist at the end of the test at most: one of each repetition where each has
+    /// files of its own (`-m`) that are kept (`-k`).
+    pub fn sets_of_files(&self) -> u32 {
+        if self.multi_file && self.keep_file { self.repetitions.max(1) } else { 1 }
+    }
+
     /// The steps of the test in order. Only barriers wait for other tasks: otherwise a task
     /// continues as soon as it has completed a step.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {

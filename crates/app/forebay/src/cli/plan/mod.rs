@@ -5,12 +5,14 @@ mod script;
 mod text;
 
 use super::darshan::{distribution, read_io};
+use super::forecast::Forecaster;
 use super::ior::{FidelityArg, parse_tests};
 use super::machine::load_with;
-use super::options::{check_nodes, cores, placement, seed, setting};
+use super::options::{ProgressReporter, check_nodes, cores, placement, seed, setting};
 use super::output::{check_output_file, to_json};
 use super::pool::size;
 use crate::console::{print_stderr, print_stdout};
+use crate::progress::Display;
 use crate::run_directory::write_file;
 use crate::validate::kinds;
 use clap::Args;
@@ -21,7 +23,7 @@ use forebay_machine::study::{FileSystem, SimOptions};
 use forebay_machine_file::Setting;
 use forebay_plan::{
     Job, LoggedWork, OptionKind, Plan, PlanError, System, UnreadableOption, Work,
-    checkpoint_arguments, parse_duration, plan,
+    checkpoint_arguments, forecast, parse_duration, plan_with,
 };
 use forebay_units::Bytes;
 use forebay_workload::darshan::JobIo;
@@ -107,9 +109,18 @@ pub(super) struct PlanArgs {
     ior: Vec<String>,
 }
 
+/// The job of the options and the script.
+struct PlannedJob {
+    job: Job,
+    /// The Darshan log, if there is one.
+    log: Option<JobIo>,
+    /// What the script does not determine.
+    warnings: Vec<String>,
+}
+
 impl PlanArgs {
-    /// The job, and the Darshan log if there is one; `None` after `-h` among IOR's options, which prints IOR's help.
-    fn job(&self) -> Result<Option<(Job, Option<JobIo>)>, Failure> {
+    /// The job; `None` after `-h` among IOR's options, which prints IOR's help.
+    fn job(&self) -> Result<Option<PlannedJob>, Failure> {
         let script = match &self.script {
             Some(path) => {
                 let script = Script::read(path)?;
@@ -130,14 +141,17 @@ impl PlanArgs {
         let sets = if self.checkpoint.is_some() { 2 } else { 1 };
         let has_stages = script.directives.stages(Direction::Out).next().is_some();
         let has_inputs = script.directives.stages(Direction::In).next().is_some();
+        let mut warnings = Vec::new();
         let (stage_in, stage_in_files) = match (self.stage_in, &log) {
             (Some(bytes), _) => (bytes, None),
             (None, Some(io)) if !has_inputs => {
                 (Bytes(io.only_read.bytes), Some(io.only_read.files))
             }
             (None, _) => {
-                let (bytes, files) = script.staged_in();
-                (bytes, Some(files))
+                let (bytes, files, unknown) = script.staged_in();
+                warnings = unknown;
+                // Many: the sources that are not here may be directories.
+                (bytes, warnings.is_empty().then_some(files))
             }
         };
         let is_staged_out = has_stages || self.script.is_none();
@@ -152,8 +166,9 @@ impl PlanArgs {
             stage_in_files,
             stage_out: self.stage_out.or((!is_staged_out).then_some(Bytes(0))),
             access_modes: script.access_modes(),
+            pool: script.pool(),
         };
-        Ok(Some((job, log)))
+        Ok(Some(PlannedJob { job, log, warnings }))
     }
 
     /// Nodes and processes per node: of the options, else the script's, else those of the log.
@@ -261,12 +276,12 @@ fn invalid(error: PlanError) -> Failure {
 }
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let Some((job, log)) = args.job()? else { return Ok(()) };
+    let Some(PlannedJob { job, log, warnings }) = args.job()? else { return Ok(()) };
     if let Some(path) = args.json.as_deref().filter(|path| path.as_os_str() != "-") {
         check_output_file("--json", path)?;
     }
     let (system, job) = args.system(job)?;
-    let mut found = plan(&system, &job, &args.options()).map_err(invalid)?;
+    let mut found = simulated(&system, &job, &args.options())?;
     // A pool has its own measured rates.
     if args.pool.is_none() {
         add_published(&mut found, &job.work)?;
@@ -275,6 +290,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         found.measured_seconds = Some(io.measured.seconds);
         found.warnings = io.warnings;
     }
+    found.warnings.extend(warnings);
     if let Some(path) = &args.json {
         let text = to_json(&found)?;
         if path.as_os_str() == "-" {
@@ -283,6 +299,22 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         write_file(path, text)?;
     }
     print_stdout(&text::text(&found))
+}
+
+/// The plan, with an estimate of its packets before, and its progress on standard error.
+fn simulated(system: &System, job: &Job, options: &SimOptions) -> Result<Plan, Failure> {
+    let display = Display::choose(false);
+    let work = forecast(system, job, options).map_err(invalid)?;
+    if work.packets > 0.0 {
+        Forecaster::default().announce(display, "plan", work, 1, |progress| {
+            let alone = SimOptions { threads: 1, ..options.clone() };
+            // It ends when the rate is known, or with an error that the plan has, too.
+            drop(plan_with(system, job, &alone, progress));
+        });
+    }
+    let shown = ProgressReporter::start("plan", display);
+    let goes_on = |time, done, events| shown.update(time, done, events);
+    plan_with(system, job, options, &goes_on).map_err(invalid)
 }
 
 /// Adds the published rows of the kinds of all simulated phases. A peak rate of the parallel file system is not

@@ -1,6 +1,5 @@
 //! The job script of a plan.
 
-use crate::console::print_stderr;
 use forebay_console::Failure;
 use forebay_job::{RunError, read_script};
 use forebay_job_script::{AccessMode, Direction, JobScript, StagePath};
@@ -35,22 +34,29 @@ impl Script {
         own.map_or(Vec::new(), |own| own.access.iter().map(|access| access.mode).collect())
     }
 
-    /// Bytes and files of the sources of its stage-ins on this host. Sources that are not here are reported.
-    pub(super) fn staged_in(&self) -> (Bytes, u64) {
-        let (mut total, mut files) = (0u64, 0);
+    /// The pool of the job's own instance, if it names one.
+    pub(super) fn pool(&self) -> Option<String> {
+        self.directives.job()?.pool.clone()
+    }
+
+    /// Bytes and files of the sources of its stage-ins on this host, and a warning about each source whose size is not
+    /// known here.
+    pub(super) fn staged_in(&self) -> (Bytes, u64, Vec<String>) {
+        let (mut total, mut files, mut unknown) = (0u64, 0, Vec::new());
         for stage in self.directives.stages(Direction::In) {
             let StagePath::Pfs(source) = &stage.source else { continue };
             match tree_bytes(Path::new(source)) {
                 Ok((found, of_tree)) => {
                     (total, files) = (total.saturating_add(found), files + of_tree);
                 }
-                Err(reason) => print_stderr(format_args!(
-                    "note: line {}: the size of {source} is unknown here ({reason}); give --stage-in",
+                Err(reason) => unknown.push(format!(
+                    "line {} of the script: the size of {source} is unknown here ({reason}), and neither the bytes that \
+                     the burst buffer has to hold nor the stage-in have it: give --stage-in",
                     stage.line
                 )),
             }
         }
-        (Bytes(total), files)
+        (Bytes(total), files, unknown)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cli::remarks;
 use forebay_console::table::{Column, Table};
 use forebay_plan::{Configuration, Plan, StageTime};
 use forebay_units::human::{bytes, counted, percent, seconds};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The plan as text.
 pub(super) fn text(plan: &Plan) -> String {
@@ -33,9 +33,61 @@ pub(super) fn text(plan: &Plan) -> String {
         let time = seconds(measured);
         out.push_str(&format!("The log measured {time} in the slowest processes' calls.\n"));
     }
-    let all = plan.configurations.iter().chain(&plan.transfers).flat_map(|one| &one.warnings);
-    let warnings = plan.warnings.iter().chain(all.collect::<BTreeSet<_>>());
-    out + &remarks::text(&remarks::remarks(warnings, &plan.published, &[]))
+    let all: Vec<(String, &Configuration)> = named(plan);
+    let of_all =
+        all.iter().flat_map(|(name, one)| one.warnings.iter().map(move |text| (text, name)));
+    let warnings = plan.warnings.iter().cloned().chain(with_names(of_all, all.len()));
+    let left_out = all.iter().map(|(_, one)| &one.left_out).find(|effects| !effects.is_empty());
+    let left_out = left_out.map_or(&[][..], Vec::as_slice);
+    if let Some(fidelity) = fidelity(&all) {
+        out.push_str(&format!("fidelity: {fidelity}\n"));
+    }
+    out + &remarks::text(&remarks::remarks(warnings, &plan.published, left_out))
+}
+
+/// All configurations, with names that tell them apart.
+fn named(plan: &Plan) -> Vec<(String, &Configuration)> {
+    let name = |one: &Configuration| match (&one.capacity, one.stripe_count) {
+        (Some(capacity), _) => capacity.clone(),
+        (None, Some(count)) => format!("{} -c {count}", one.file_system),
+        (None, None) => one.file_system.clone(),
+    };
+    let own = plan.configurations.iter().map(|one| (name(one), one));
+    let with_transfer = |one: &Configuration| format!("{} with {}", name(one), bytes(one.transfer));
+    own.chain(plan.transfers.iter().map(|one| (with_transfer(one), one))).collect()
+}
+
+/// Each text once, with the names of the configurations that have it, unless all `count` have it.
+fn with_names<'a>(
+    texts: impl Iterator<Item = (&'a String, &'a String)>,
+    count: usize,
+) -> Vec<String> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (text, name) in texts {
+        found.entry(text).or_default().push(name);
+    }
+    let line = |(text, names): (&str, Vec<&str>)| match names.len() == count {
+        true => text.to_owned(),
+        false => format!("{}: {text}", names.join(", ")),
+    };
+    found.into_iter().map(line).collect()
+}
+
+/// The fidelity of the simulations: one, or each with its configurations; `None` if nothing was simulated.
+fn fidelity(all: &[(String, &Configuration)]) -> Option<String> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, one) in all {
+        if let Some(fidelity) = &one.fidelity {
+            found.entry(fidelity).or_default().push(name);
+        }
+    }
+    let each =
+        |(fidelity, names): (&&str, &Vec<&str>)| format!("{fidelity} ({})", names.join(", "));
+    match found.keys().collect::<Vec<_>>()[..] {
+        [] => None,
+        [only] => Some(only.to_string()),
+        _ => Some(found.iter().map(each).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// A reason as a sentence.

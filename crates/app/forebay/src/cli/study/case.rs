@@ -6,7 +6,7 @@ use crate::console::print_stderr;
 use crate::run_directory::write_file;
 use forebay_console::Failure;
 use forebay_machine::results::JobsRun;
-use forebay_machine::study::{SimOptions, StudyJob, WarmUps, simulate_jobs_after};
+use forebay_machine::study::{Progress, SimOptions, StudyJob, WarmUps, simulate_jobs_after};
 use forebay_machine_file::machine::Machine;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,12 @@ impl Case {
     }
 
     /// Its result in the directory, if that has one of the same inputs; else it is simulated.
-    pub fn result(&self, out: &Path, warm_ups: &WarmUps) -> Result<CaseResult, Failure> {
+    pub fn result(
+        &self,
+        out: &Path,
+        warm_ups: &WarmUps,
+        progress: Progress<'_>,
+    ) -> Result<CaseResult, Failure> {
         let path = self.path(out);
         let known = std::fs::read_to_string(&path).ok();
         let known = known.and_then(|text| serde_json::from_str::<CaseResult>(&text).ok());
@@ -57,7 +62,7 @@ impl Case {
             return Ok(known);
         }
         let Case { machine, jobs, options, .. } = self;
-        let run = simulate_jobs_after(warm_ups, machine, jobs, options, &|_, _, _| true)
+        let run = simulate_jobs_after(warm_ups, machine, jobs, options, progress)
             .map_err(|error| study_failure(&error))?;
         let inputs = self.inputs.clone();
         let result = CaseResult { inputs, measure: self.measure.clone(), seed: self.seed, run };

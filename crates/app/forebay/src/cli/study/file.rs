@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 const MOST_MEASURES: usize = 256;
 const MOST_SEEDS: u32 = 1_000;
 
-/// Longest warm-up: simulated times have 64 bits of picoseconds.
-const MOST_WARM_UP: Time = Time(1_000_000_000_000_000);
+/// Longest warm-up, which is simulated packet by packet.
+const MOST_WARM_UP: Time = Time(1_000_000_000_000);
 
 /// The name of the case without a measure.
 pub(super) const NONE: &str = "none";
@@ -152,6 +152,13 @@ impl Choices {
     }
 
     fn storage(&self) -> Result<StorageChoice, String> {
+        for (count, name) in
+            [(self.burst_buffers, "burst_buffers"), (self.storage_per_group, "storage_per_group")]
+        {
+            if count == Some(0) {
+                return Err(format!("`{name}` is at least 1"));
+            }
+        }
         Ok(StorageChoice {
             nodes: self.burst_buffers,
             groups: self.storage_groups.as_deref().map(groups).transpose()?,
@@ -162,8 +169,12 @@ impl Choices {
 
     /// The entries that only an I/O job can have.
     fn of_io_only(&self) -> Option<&'static str> {
+        self.start.is_some().then_some("start").or(self.of_burst_buffer_only())
+    }
+
+    /// The entries that only a job on burst buffers can have.
+    fn of_burst_buffer_only(&self) -> Option<&'static str> {
         let given = [
-            (self.start.is_some(), "start"),
             (self.burst_buffers.is_some(), "burst_buffers"),
             (self.storage_groups.is_some(), "storage_groups"),
             (self.separate_storage.is_some(), "separate_storage"),
@@ -313,9 +324,11 @@ impl StudyFile {
         check_nodes(&machine, "the sum of the jobs' nodes,", nodes)
             .map_err(|error| at(error.to_string()))?;
         let none = Choices::default();
+        let file_system = self.file_system().map_err(at)?;
         let with_choices = |job: &JobEntry| {
             let changed = measure.job.get(&job.name).unwrap_or(&none);
-            job.study_job(changed).map_err(|reason| at(format!("job `{}`: {reason}", job.name)))
+            job.study_job(changed, &file_system)
+                .map_err(|reason| at(format!("job `{}`: {reason}", job.name)))
         };
         let jobs: Vec<StudyJob> = self.job.iter().map(with_choices).collect::<Result<_, _>>()?;
         let options = SimOptions {
@@ -335,7 +348,7 @@ impl StudyFile {
                 .transpose()
                 .map_err(at)?
                 .unwrap_or_default(),
-            file_system: self.file_system().map_err(at)?,
+            file_system,
             observe: ObserveOptions { delays: self.job.len() > 1, ..ObserveOptions::default() },
             ..SimOptions::default()
         };
@@ -418,9 +431,14 @@ impl JobEntry {
         }
     }
 
-    /// The job with the choices of a measure.
-    fn study_job(&self, changed: &Choices) -> Result<StudyJob, String> {
+    /// The job with the choices of a measure, on this file system if it is one of I/O.
+    fn study_job(&self, changed: &Choices, file_system: &FileSystem) -> Result<StudyJob, String> {
         let choices = changed.or(&self.choices());
+        if let (Some(_), FileSystem::Parallel { .. }, Some(name)) =
+            (&self.ior, file_system, choices.of_burst_buffer_only())
+        {
+            return Err(format!("`{name}` is for `file_system = \"burst-buffer\"`"));
+        }
         let placement = match &choices.placement {
             Some(name) => name.parse::<Placement>().map_err(|error| error.to_string())?,
             None => Placement::Contiguous,
@@ -471,5 +489,19 @@ impl TrafficEntry {
         TrafficSpec::new(pattern, message, self.load, self.messages)
             .and_then(|spec| spec.with_rate_limit(limit))
             .map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn studies_of_the_examples_can_be_simulated() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples");
+        for name in ["interference", "isolation", "sizing"] {
+            let study = StudyFile::read(&examples.join(format!("{name}.toml"))).unwrap();
+            assert!(study.cases().unwrap().len() > 1, "{name} has measures");
+        }
     }
 }

@@ -8,8 +8,9 @@ mod summary;
 use super::ior::FidelityArg;
 use super::options::cores;
 use super::output::to_json;
-use super::replicates::run_all;
+use super::replicates::{SharedProgress, run_all};
 use crate::console::{print_stderr, print_stdout};
+use crate::progress::Display;
 use crate::run_directory::write_file;
 use case::{Case, CaseResult};
 use clap::Args;
@@ -47,12 +48,18 @@ pub(super) fn run(args: &StudyArgs) -> Result<(), Failure> {
     let cases = study.cases()?;
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::io("create", &args.out, error))?;
     let threads = args.threads.map_or_else(cores, usize::from);
-    let results = match study.warm_up().map_err(Failure::Input)? {
-        None => {
-            run_all(cases.len(), threads, |nth| cases[nth].result(&args.out, &WarmUps::none()))?
-        }
-        Some(time) => results_after(&WarmUps::shared(time), &cases, threads, args)?,
+    let progress = SharedProgress::start("study", cases.len(), Display::choose(false));
+    let result_of = |nth: usize, warm_ups: &WarmUps| {
+        let shown = |time, done, events| progress.update(nth, time, done, events);
+        let result = cases[nth].result(&args.out, warm_ups, &shown);
+        progress.end(nth);
+        result
     };
+    let results = match study.warm_up().map_err(Failure::Input)? {
+        None => run_all(cases.len(), threads, |nth| result_of(nth, &WarmUps::none()))?,
+        Some(time) => results_after(&WarmUps::shared(time), &cases, threads, &result_of)?,
+    };
+    drop(progress);
     let summary = Summary::of(&study, &results);
     let report = report::report(&study, &summary);
     write_file(&args.out.join("summary.json"), to_json(&summary)?)?;
@@ -66,11 +73,11 @@ fn results_after(
     warm_ups: &WarmUps,
     cases: &[Case],
     threads: usize,
-    args: &StudyArgs,
+    result_of: &(dyn Fn(usize, &WarmUps) -> Result<CaseResult, Failure> + Sync),
 ) -> Result<Vec<CaseResult>, Failure> {
     let mut order: Vec<usize> = (0..cases.len()).collect();
     order.sort_by_key(|nth| cases[*nth].seed);
-    let of_case = |nth: usize| Ok((order[nth], cases[order[nth]].result(&args.out, warm_ups)?));
+    let of_case = |nth: usize| Ok((order[nth], result_of(order[nth], warm_ups)?));
     let mut results = run_all(cases.len(), threads, of_case)?;
     results.sort_by_key(|(nth, _)| *nth);
     let (simulated, copied) = warm_ups.counts();

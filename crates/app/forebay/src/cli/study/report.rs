@@ -51,8 +51,9 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
     let _ = write!(
         out,
         "\n## All jobs together\n\nTime of I/O, or mean latency of messages{}. Gain: over the time or \
-         latency together without a measure.\n\n{}",
+         latency{} together without a measure.\n\n{}",
         which.map_or("", |_| ", with flows their accepted load"),
+        which.map_or("", |_| " or load"),
         measures(summary)
     );
     if summary.measures.iter().any(has_rates) {
@@ -70,7 +71,8 @@ pub(super) fn report(study: &StudyFile, summary: &Summary) -> String {
         let _ = write!(
             out,
             "\n## Collisions of I/O\n\nWaits of requests with all jobs together, without those of the job \
-             alone, summed over requests.{of_flows}\n\n{waits}"
+             alone, summed over requests; less than 0 where it waited longer alone, since it waits elsewhere \
+             now.{of_flows}\n\n{waits}"
         );
     }
     out.push_str(&warnings(summary));
@@ -154,8 +156,13 @@ fn described(job: &JobEntry) -> String {
 /// A table in Markdown, with columns as wide as their widest cells; all but the first `text` columns have
 /// numbers.
 fn table(text: usize, header: &[&str], rows: &[Vec<String>]) -> String {
+    // A bar in a name would be the end of its cell.
+    let escaped = |cell: &str| cell.replace('|', "\\|");
+    let header: Vec<String> = header.iter().map(|cell| escaped(cell)).collect();
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| escaped(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count().max(3)).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -171,7 +178,7 @@ fn table(text: usize, header: &[&str], rows: &[Vec<String>]) -> String {
         }
         out.push('\n');
     };
-    line(header.to_vec());
+    line(header.iter().map(String::as_str).collect());
     let dashes: Vec<String> = widths
         .iter()
         .enumerate()
@@ -190,7 +197,9 @@ fn shown(estimate: Option<&Estimate>, missing: &str, text: impl Fn(f64) -> Strin
     match estimate {
         None => missing.to_string(),
         Some(Estimate { mean, half_width: Some(half), .. }) => {
-            format!("{} ±{}", text(*mean), text(*half))
+            // Rounding errors of equal values are no interval.
+            let half = if *half < mean.abs() * 1e-9 { 0.0 } else { *half };
+            format!("{} ±{}", text(*mean), text(half))
         }
         Some(estimate) => text(estimate.mean),
     }
@@ -240,13 +249,13 @@ fn matrix(summary: &Summary, none: &MeasureSummary) -> String {
 fn measures(summary: &Summary) -> String {
     let header = ["measure", "job", "alone", "together", "slowdown", "gain"];
     let mut rows = Vec::new();
-    let base = |job: usize| time_together(summary.measures.first()?, job);
+    let none = summary.measures.first();
     for measure in &summary.measures {
         for (job, name) in summary.jobs.iter().enumerate() {
             let beside = beside(measure, job);
             let alone = beside.map_or(&measure.alone[job], |one| &one.alone);
             let together = beside.map(|one| &one.together);
-            let gain = base(job).zip(time_together(measure, job)).map(|(of, own)| of / own - 1.0);
+            let gain = none.and_then(|none| gain(none, measure, job));
             rows.push(vec![
                 measure.name.clone(),
                 name.clone(),
@@ -264,9 +273,7 @@ fn measures(summary: &Summary) -> String {
 fn time_or_load(measure: &MeasureSummary, job: &JobSummary) -> String {
     let is_of_flows = measure.fidelity == Fidelity::Flow.name();
     match (&job.time, &job.accepted_load) {
-        (None, Some(_)) if is_of_flows => {
-            shown(job.accepted_load.as_ref(), SATURATED, |load| format!("load {}", number(load)))
-        }
+        (None, Some(load)) if is_of_flows => format!("load {}", shown(Some(load), "", number)),
         _ => shown(job.time.as_ref(), SATURATED, seconds),
     }
 }
@@ -274,10 +281,10 @@ fn time_or_load(measure: &MeasureSummary, job: &JobSummary) -> String {
 /// The only job with each measure.
 fn of_one_job(summary: &Summary) -> String {
     let header = ["measure", "limit", "time", "gain", "write GB/s", "read GB/s"];
-    let base = summary.measures.first().and_then(|none| time_together(none, 0));
+    let none = summary.measures.first();
     let row = |measure: &MeasureSummary| {
         let job = &measure.alone[0];
-        let gain = base.zip(time_together(measure, 0)).map(|(of, own)| of / own - 1.0);
+        let gain = none.and_then(|none| gain(none, measure, 0));
         vec![
             measure.name.clone(),
             joined_notes(job.limits.iter().map(String::as_str)),
@@ -294,6 +301,22 @@ fn of_one_job(summary: &Summary) -> String {
 /// A job beside all others.
 fn beside(measure: &MeasureSummary, job: usize) -> Option<&BesideSummary> {
     measure.all()?.jobs.iter().find(|one| one.job == job)
+}
+
+/// The part by which a job is faster with a measure than without; of traffic with flows, by which more of it is
+/// accepted.
+fn gain(none: &MeasureSummary, measure: &MeasureSummary, job: usize) -> Option<f64> {
+    let times = time_together(none, job).zip(time_together(measure, job));
+    let loads = load_together(none, job).zip(load_together(measure, job));
+    let by_time = times.map(|(of, own)| of / own);
+    by_time.or(loads.map(|(of, own)| own / of)).map(|gain| gain - 1.0)
+}
+
+/// Mean accepted load of a job beside all others, with flows.
+fn load_together(measure: &MeasureSummary, job: usize) -> Option<f64> {
+    let is_of_flows = measure.fidelity == Fidelity::Flow.name();
+    let together = beside(measure, job).filter(|_| is_of_flows)?;
+    together.together.accepted_load.as_ref().map(|load| load.mean)
 }
 
 /// Mean time or latency of a job beside all others, or alone if there are none.
@@ -387,4 +410,26 @@ fn added_waits(summary: &Summary) -> Option<String> {
 
 fn signed_seconds(value: f64) -> String {
     if value < 0.0 { format!("-{}", seconds(-value)) } else { seconds(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_has_the_unit_once_and_no_rounding_errors() {
+        let estimate = |mean: f64, half: f64| Estimate {
+            half_width: Some(half),
+            ..Estimate::of("load", "", vec![mean, mean]).unwrap()
+        };
+        assert_eq!(shown(Some(&estimate(0.9, 2.23e-15)), "", number), "0.90 ±0.00");
+        assert_eq!(shown(Some(&estimate(0.9, 0.2)), "", number), "0.90 ±0.20");
+        assert_eq!(shown(None, SATURATED, number), SATURATED);
+    }
+
+    #[test]
+    fn bar_in_a_name_does_not_end_its_cell() {
+        let text = table(1, &["a|b", "x"], &[vec!["c|d".into(), "1".into()]]);
+        assert_eq!(text, "| a\\|b |   x |\n| ---- | --: |\n| c\\|d |   1 |\n");
+    }
 }

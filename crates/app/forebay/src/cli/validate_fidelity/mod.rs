@@ -146,8 +146,11 @@ pub(super) fn run(
 }
 
 /// The failure of a grid with too great differences in the test set, or with cases that were not compared.
+/// Fails if the test set exceeds the accepted differences, or cases have no comparison.
 fn verdict(document: &FidelityRun) -> Result<(), Failure> {
-    let missed = |s: &&Summary| s.set == Set::Test && (s.median > MOST_MEDIAN || s.greatest > MOST);
+    // A difference that is no number is not within the limits.
+    let is_within = |s: &Summary| s.median <= MOST_MEDIAN && s.greatest <= MOST;
+    let missed = |s: &&Summary| s.set == Set::Test && !is_within(s);
     if document.sets.iter().any(|set| missed(&set)) {
         return Err(Failure::Failed(format!(
             "the differences in the test set exceed {MOST_MEDIAN}% in the median, or {MOST}%"
@@ -277,5 +280,34 @@ mod tests {
         let found = summary(Set::Test, &rows).unwrap();
         assert_eq!((found.rows, found.median, found.greatest), (3, 3.0, 9.0));
         assert!(summary(Set::Build, &rows[..1]).is_none());
+    }
+
+    fn run_of(rows: Vec<Row>, timed_out: Vec<TimedOut>) -> FidelityRun {
+        let sets = Set::ALL.into_iter().filter_map(|set| summary(set, &rows)).collect();
+        let (kind, version) = ("validate fidelity", VERSION);
+        FidelityRun { schema: SCHEMA, kind, version, seed: 1, sets, rows, timed_out }
+    }
+
+    #[test]
+    fn verdict_is_of_the_test_set_and_of_cases_without_a_comparison() {
+        let of = |rows: &[(Set, f64)]| {
+            let rows = rows.iter().map(|(set, difference)| row(*set, *difference));
+            verdict(&run_of(rows.collect(), Vec::new()))
+        };
+        assert!(of(&[(Set::Test, 5.0), (Set::Test, -4.0), (Set::Test, 20.0)]).is_ok());
+        assert!(of(&[(Set::Build, 90.0), (Set::Test, 1.0)]).is_ok());
+        assert!(of(&[(Set::Test, 1.0), (Set::Test, 1.0), (Set::Test, -20.1)]).is_err());
+        assert!(of(&[(Set::Test, -5.1), (Set::Test, 6.0), (Set::Test, 1.0)]).is_err());
+        assert!(of(&[(Set::Test, 1.0), (Set::Test, 1.0), (Set::Test, f64::NAN)]).is_err());
+        let late = TimedOut {
+            set: Set::Test,
+            machine: "toy".into(),
+            nodes: 1,
+            ppn: 1,
+            stripe_count: None,
+            ior: "-w".into(),
+            fidelity: "packet",
+        };
+        assert!(verdict(&run_of(vec![row(Set::Test, 1.0)], vec![late])).is_err());
     }
 }

@@ -379,7 +379,11 @@ impl Job<'_> {
         let is_repeated = self.ended.phases.iter().any(|phase| phase.access == access);
         let warnings = match is_repeated {
             true => Vec::new(),
-            false => warnings::of_flows(self.job, access, between.as_ref()),
+            // No rate of steady times is given for one job among several.
+            false => {
+                let parts = times.parts((access, bytes), None);
+                warnings::of_flows(self.job, &parts, between.as_ref())
+            }
         };
         self.count_waits(&transfers);
         self.ready = times.closes.1;

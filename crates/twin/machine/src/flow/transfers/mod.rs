@@ -2,8 +2,10 @@
 
 mod skip;
 mod starts;
+mod windows;
 
 use self::starts::Prepared;
+pub(super) use self::windows::Window;
 use super::extent_waits::{Callbacks, ExtentWaits};
 use super::fabric::{Fabric, Owner, Path, Resource};
 use super::fetches::Fetches;
@@ -25,6 +27,11 @@ const RUNS_OF_EACH: u64 = 3;
 /// Runs of a phase with `tasks` processes that are simulated at most.
 pub(super) fn most_runs(tasks: u32) -> u64 {
     MAX_RUNS.max(RUNS_OF_EACH * u64::from(tasks))
+}
+
+/// Stripes of each of so many processes in the window of a phase that is simulated in part.
+pub(crate) fn stripes_of_window(tasks: u32) -> u64 {
+    most_runs(tasks) / u64::from(tasks.max(1))
 }
 
 /// Progress of a process in its runs.
@@ -109,6 +116,8 @@ pub(super) struct PhaseTransfers<'a> {
     beyond_stripes: f64,
     /// Time, ps, and bytes moved when half of the runs had ended.
     half: Option<(u64, f64)>,
+    /// The first transfer of the window of a phase that is simulated in part.
+    window: u64,
 }
 
 impl<'a> PhaseTransfers<'a> {
@@ -155,7 +164,14 @@ impl<'a> PhaseTransfers<'a> {
             skipped: 0,
             beyond_stripes: 0.0,
             half: None,
+            window: 0,
         }
+    }
+
+    /// Lets the simulation of a phase in part begin with this transfer of each process: that of one of its
+    /// [windows](PhaseTransfers::windows).
+    pub fn begin_at(&mut self, transfer: u64) {
+        self.window = transfer;
     }
 
     /// Lets the requests of the phase, if they are few, give the time of each process, which nothing else limits: for a
@@ -191,10 +207,10 @@ impl<'a> PhaseTransfers<'a> {
         self.result.is_complete = total <= most;
         match self.result.is_complete {
             true => self.prepare(starts, fabric),
-            // The middle of the phase, with all processes from the beginning.
+            // A part of the phase, with all processes from the beginning.
             false => {
-                let middle = self.middle();
-                self.next.iter_mut().for_each(|next| *next = middle);
+                let first = self.window;
+                self.next.iter_mut().for_each(|next| *next = first);
                 self.prepare(&vec![0; starts.len()], fabric);
             }
         }
@@ -286,16 +302,6 @@ impl<'a> PhaseTransfers<'a> {
             runs += 1;
         }
         runs * tasks
-    }
-
-    /// Transfers of a process to one stripe.
-    fn transfers_of_stripe(&self) -> u64 {
-        (self.job.burst_buffer.stripe.0 / self.job.pattern.transfer_bytes()).max(1)
-    }
-
-    /// The transfer in the middle at which a stripe begins, if there is one.
-    fn middle(&self) -> u64 {
-        self.last / 2 / self.transfers_of_stripe() * self.transfers_of_stripe()
     }
 
     /// Ends runs; returns their processes. Flows that start get the numbers of flows that have ended, so that

@@ -12,7 +12,7 @@ use crate::study::forecast::forecast_of_job;
 use crate::study::options::{Fidelity, SimOptions};
 use crate::study::run::Progress;
 use crate::traffic::Generation;
-use crate::warnings::of_slowdown;
+use crate::warnings::{of_larger_transfers, of_slowdown};
 use forebay_units::Time;
 use forebay_workload::ior::Access;
 
@@ -77,10 +77,13 @@ pub(super) fn simulate(
         let runs = simulations.simulate(&jobs)?;
         let own = jobs.iter().map(|job| alone[*job].clone());
         let mut jobs = beside_all(&jobs, own.zip(runs));
+        let numbers = jobs.iter().map(|beside| beside.job).collect::<Vec<_>>();
         for beside in &mut jobs {
             beside.slowdown = slowdown(beside).or(beside.slowdown);
             if let JobRun::Io(together) = &mut beside.together {
                 together.warnings.extend(of_slowdown(beside.slowdown));
+                let sizes = placed.transfers_beside(beside.job, &numbers);
+                together.warnings.extend(sizes.and_then(of_larger_transfers));
             }
         }
         together.push(JobsTogether { jobs, delays: None });

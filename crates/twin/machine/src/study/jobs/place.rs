@@ -16,6 +16,7 @@ use crate::traffic::Generation;
 use forebay_job_script::{Capacity, OptimizationStrategy};
 use forebay_machine_file::machine::{BurstBuffer, Machine, NodeKind};
 use forebay_random::{hash, stream_label};
+use forebay_units::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -168,6 +169,26 @@ impl<'a> PlacedJobs<'a> {
         // Files of different jobs are different files and begin at different servers.
         job.pattern = job.pattern.with_first_file(number as u64 * FILES_OF_A_JOB);
         Ok(job)
+    }
+
+    /// Bytes of a transfer of an I/O job, and of the largest one of those of `jobs` with which it shares storage nodes;
+    /// `None` if there are none, or for one with traffic.
+    pub fn transfers_beside(&self, number: usize, jobs: &[usize]) -> Option<(Bytes, Bytes)> {
+        let transfer = |job: usize| match &self.jobs[job].work {
+            JobWork::Io(work) => Some(work.ior.transfer),
+            JobWork::Traffic(_) => None,
+        };
+        let others = jobs.iter().filter(|job| **job != number && self.share_storage(number, **job));
+        Some((transfer(number)?, others.filter_map(|job| transfer(*job)).max()?))
+    }
+
+    /// Whether two jobs have a storage node, or the parallel file system, in common.
+    fn share_storage(&self, one: usize, other: usize) -> bool {
+        let nodes = |job: usize| -> BTreeSet<u32> {
+            let storage = self.storage[job].iter();
+            storage.flat_map(|(storage, _)| storage.data_servers().iter().map(|s| s.node)).collect()
+        };
+        !nodes(one).is_disjoint(&nodes(other))
     }
 
     /// Everything that decides the state at the end of the warm-up of a scenario of some of the jobs.
