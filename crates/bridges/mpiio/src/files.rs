@@ -7,7 +7,7 @@ pub use views::{get_byte_offset, get_view, set_view};
 use crate::file::alias::Alias;
 use crate::file::background::{self, ClosedFile};
 use crate::file::transfer::{Completion, Direction, Request};
-use crate::file::{LoggedFile, file_id};
+use crate::file::{FileId, LoggedFile, file_id};
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
     Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
@@ -33,6 +33,10 @@ enum Open {
 }
 
 static FILES: LazyLock<RwLock<HashMap<Handle, Open>>> = LazyLock::new(RwLock::default);
+
+/// Names of the files whose handles are left to the MPI library, by handle.
+static PASSED: LazyLock<RwLock<HashMap<Handle, (PathBuf, Option<FileId>)>>> =
+    LazyLock::new(RwLock::default);
 
 /// The names of file systems that MPI libraries accept before a path, with a colon.
 const PREFIXES: [&[u8]; 10] =
@@ -109,13 +113,7 @@ pub unsafe fn open(
     // SAFETY: by the contract of this function.
     let path = unsafe { absolute(name) }?;
     background::wait_for(&path);
-    if mode & MODE_SEQUENTIAL != 0 {
-        return None;
-    }
-    let before = first_handle(&path, comm);
-    if before.is_none() && mode & MODE_RDONLY != 0 {
-        return None;
-    }
+    let before = first_handle(&path, comm, mode);
     // SAFETY: the arguments are those of the caller.
     let opened = unsafe { functions::file_open(comm, name, mode, hints, file) };
     if opened != SUCCESS {
@@ -123,16 +121,26 @@ pub unsafe fn open(
     }
     // SAFETY: both libraries have pointers as handles of files, and the file was opened.
     let handle = unsafe { *file.cast::<Handle>() };
+    let twice = before.is_some() || is_passed(&path);
     let result = match before {
         Some(First::Alone(shared)) => open_alias(handle, shared, mode),
-        Some(First::Together) | None if mode & MODE_RDONLY != 0 => Ok(()),
-        Some(First::Together) => attach(handle, comm, &path, mode, hints, true),
-        None => attach(handle, comm, &path, mode, hints, false),
+        Some(First::Together) | None if mode & (MODE_RDONLY | MODE_SEQUENTIAL) != 0 => Ok(()),
+        Some(First::Together) | None => attach(handle, comm, &path, mode, hints, twice),
     };
+    if find(handle).is_none() {
+        let id = file_id(&path);
+        PASSED.write().insert(handle, (path, id));
+    }
     Some(match result {
         Ok(()) => SUCCESS,
         Err(error) => code(handle, Err(error)),
     })
+}
+
+/// Whether the program has a handle of a file that is left to the MPI library.
+fn is_passed(path: &Path) -> bool {
+    let id = file_id(path);
+    PASSED.read().values().any(|(of, of_id)| of == path || (id.is_some() && id == *of_id))
 }
 
 fn attach(
@@ -170,8 +178,8 @@ enum First {
 }
 
 /// A handle of a file that is open already. What was logged through handles of the same processes is
-/// applied, because it must be visible after a sync.
-fn first_handle(path: &Path, comm: Handle) -> Option<First> {
+/// applied, and what was synced through those of others, because it must be visible.
+fn first_handle(path: &Path, comm: Handle, mode: c_int) -> Option<First> {
     let id = file_id(path);
     let all: Vec<(Handle, Open)> =
         FILES.read().iter().map(|(handle, open)| (*handle, open.clone())).collect();
@@ -184,20 +192,24 @@ fn first_handle(path: &Path, comm: Handle) -> Option<First> {
     }
     // All processes apply the logs in the order in which they have opened the files.
     same.sort_by_key(|(opening, ..)| *opening);
+    let is_alone = mode & MODE_SEQUENTIAL == 0
+        && Communicator::of(comm).is_ok_and(|comm| comm.size == 1);
     let mut first = None;
     for (_, handle, shared) in same {
         let mut guard = shared.lock();
         let Some(file) = guard.as_mut() else { continue };
-        if file.has_processes_of(comm) {
-            code(handle, file.flush_for_second_handle());
-            first = Some(First::Together);
-        } else if Some(file.id()) == id && Communicator::of(comm).is_ok_and(|comm| comm.size == 1) {
+        let applied = if file.has_processes_of(comm) {
+            file.flush_for_second_handle()
+        } else if is_alone && Some(file.id()) == id {
             drop(guard);
             return Some(First::Alone(shared));
         } else {
-            file.set_opened_twice();
-            first = Some(First::Together);
-        }
+            file.settle_for_second_handle()
+        };
+        // An error handler of the program may use the file.
+        drop(guard);
+        code(handle, applied);
+        first = Some(First::Together);
     }
     first
 }
@@ -209,12 +221,13 @@ fn first_handle(path: &Path, comm: Handle) -> Option<First> {
 pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     // SAFETY: both libraries have pointers as handles of files.
     let handle = unsafe { *file.cast::<Handle>() };
+    PASSED.write().remove(&handle);
     // The guard must not live through the collective calls of a close.
     let open = FILES.write().remove(&handle)?;
     let result = match open {
         Open::File(shared) => {
             let logged = shared.lock().take();
-            logged.map_or(Ok(None), LoggedFile::close)
+            logged.map_or(Ok(None), |logged| logged.close(has_alias(&shared)))
         }
         Open::Alias(alias, _) => {
             if let Ok(alias) = Arc::try_unwrap(alias) {
@@ -232,6 +245,12 @@ pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
         Ok(()) => closed,
         Err(MpiError(code)) => code,
     })
+}
+
+/// Whether this process has a second handle of a logged file.
+fn has_alias(shared: &Shared) -> bool {
+    let files = FILES.read();
+    files.values().any(|open| matches!(open, Open::Alias(_, of) if Arc::ptr_eq(of, shared)))
 }
 
 /// `MPI_File_delete`: a log that is being applied must be complete, so that it does not come after.

@@ -386,6 +386,18 @@ impl LogWriter {
         self.reset().inspect_err(|_| self.state.applied_epoch = applied_epoch)
     }
 
+    /// Notes durably that what all processes wrote in epochs below `epoch` is in the file, which the
+    /// caller has made durable: a replay of the logs of all processes does not apply it again. The
+    /// entries stay.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn note_applied_below(&mut self, epoch: u64) -> io::Result<()> {
+        let applied_epoch = self.state.applied_epoch.max(epoch);
+        self.write_state(SlotState { applied_epoch, ..self.state })?;
+        self.tail.file().sync_data()
+    }
+
     /// Closes a log whose entries will be applied later, for example by the storage nodes after the
     /// job. All entries are durable then, and a damaged one is always noticed.
     ///

@@ -2,6 +2,7 @@
 
 use super::background::ClosedFile;
 use super::log_mapping::{self, CreatedLog};
+use super::settle::Settled;
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::FileView;
@@ -89,7 +90,8 @@ impl LoggedFile {
         if mode & MODE_APPEND != 0 {
             file.position = file.size()?;
         }
-        file.shared = SharedPointer::new(file.shared_pointer_path(&run), file.position);
+        file.shared = SharedPointer::new(file.common_path(&run, "shared_pointer"), file.position);
+        file.settled = Settled::new(file.common_path(&run, "settled"));
         Ok(Some(file))
     }
 
@@ -133,30 +135,32 @@ impl LoggedFile {
             unsynced: false,
             synced: false,
             opened_twice: false,
+            settled: Settled::default(),
             split: None,
             counters: Counters { opened: 1, ..Counters::default() },
         }
     }
 
-    /// The file of the shared pointer is next to the logs if all see that directory, otherwise next
-    /// to the file.
-    fn shared_pointer_path(&self, run: &str) -> PathBuf {
+    /// A file of all processes. It is next to the logs if all see that directory, otherwise next to the
+    /// file.
+    fn common_path(&self, run: &str, what: &str) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let directory = if self.readable {
             self.settings.directory.as_path()
         } else {
             self.path.parent().unwrap_or(Path::new("/"))
         };
-        directory.join(format!(".{name}.{run}.shared_pointer"))
+        directory.join(format!(".{name}.{run}.{what}"))
     }
 
     /// Ends the logging of a file that is about to be closed. Collective. Returns the log that is to
-    /// be applied when it is closed, if any.
-    pub fn close(mut self) -> Result<Option<ClosedFile>, MpiError> {
+    /// be applied when it is closed, if any. `has_alias`: this process keeps a handle that it has
+    /// alone.
+    pub fn close(mut self, has_alias: bool) -> Result<Option<ClosedFile>, MpiError> {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
-            match self.settings.flush {
+            match self.flush_at_close(has_alias)? {
                 Flush::Background if self.world && self.readable => {
                     return background::prepare(self);
                 }
@@ -165,6 +169,16 @@ impl LoggedFile {
             }
         };
         self.end(result, CreatedLog::discard).map(|()| None)
+    }
+
+    /// When the log is applied. The data must be in the file at once if another handle may read it or
+    /// write over it. Collective.
+    fn flush_at_close(&self, has_alias: bool) -> Result<Flush, MpiError> {
+        if self.settings.flush == Flush::Close {
+            return Ok(Flush::Close);
+        }
+        let [twice] = self.comm.max([u64::from(self.opened_twice || has_alias)])?;
+        Ok(if twice == 0 { self.settings.flush } else { Flush::Close })
     }
 
     /// Closes a log that the movers of the burst buffer will apply.
@@ -185,9 +199,10 @@ impl LoggedFile {
         result: Result<(), MpiError>,
         finish: impl FnOnce(CreatedLog) -> io::Result<()>,
     ) -> Result<(), MpiError> {
-        let LoggedFile { comm, path, writer, owns_log, shared, counters, .. } = self;
+        let LoggedFile { comm, path, writer, owns_log, shared, settled, counters, .. } = self;
         if comm.rank == 0 {
             shared.remove();
+            settled.remove();
         }
         comm.free();
         statistics::add(&path, counters);
@@ -297,6 +312,13 @@ impl LoggedFile {
     pub fn flush_for_second_handle(&mut self) -> Result<(), MpiError> {
         self.opened_twice = true;
         self.flush()
+    }
+
+    /// Prepares for a second handle of other processes: what was synced must be in the file now, and
+    /// each later sync reaches it.
+    pub fn settle_for_second_handle(&mut self) -> Result<(), MpiError> {
+        self.opened_twice = true;
+        self.settle()
     }
 
     /// Notes that a second handle of the file exists.

@@ -66,6 +66,7 @@ impl LoggedFile {
     fn write_past_log(&mut self, position: u64, data: &[u8]) -> Result<(), MpiError> {
         let view = Arc::clone(&self.view.view);
         let length = data.len() as u64;
+        self.settle_under([view.hull(position, length)])?;
         let mut rest = data;
         for segment in view.segments(position, length) {
             let (part, others) = rest.split_at(segment.length as usize);
@@ -148,6 +149,7 @@ impl LoggedFile {
         {
             return Ok(false);
         }
+        self.settle_under(own.iter().map(Entry::hull))?;
         // Entries of others that follow own ones keep their places.
         let rank = self.comm.rank as u32;
         self.apply(0..i64::MAX as u64, |place| place == rank)?;

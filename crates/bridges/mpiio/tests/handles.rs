@@ -1,0 +1,60 @@
+//! Several handles of one file (`programs/handles.c`): each sees what MPI makes visible, and the file
+//! is that of plain MPI-IO.
+
+use crate::support;
+use forebay_mpiio_log::{ReplayOptions, replay};
+use support::{Mpi, intercept, run, statistics};
+
+/// The times at which logs are applied.
+const FLUSHES: [&str; 3] = ["close", "background", "stage-out"];
+
+/// Runs a case plain and logged, with logs that are applied at one of these times, and compares the
+/// files. With `stage-out` logs that are left are replayed.
+fn check(case: &str, ranks: usize, flushes: &[&str]) {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("handles.c", &[], scratch);
+        let plain = scratch.join("plain");
+        run(mpi.launch(ranks, &program).arg(case).arg(&plain));
+        let expected = std::fs::read(&plain).unwrap();
+        for flush in flushes {
+            let logged = scratch.join(format!("{flush}.data"));
+            let mut command = mpi.launch(ranks, &program);
+            intercept(command.arg(case).arg(&logged), "*.data", scratch);
+            run(command.env("FOREBAY_LOG_FLUSH", flush));
+            replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+            let found = std::fs::read(&logged).unwrap();
+            let first = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+            assert!(
+                found == expected,
+                "{mpi:?}, {case}, {flush}: {} bytes instead of {}, first difference at {first:?}",
+                found.len(),
+                expected.len()
+            );
+            let name = format!("{flush}.data");
+            assert!(statistics(scratch).count(&name, "logged_requests") >= ranks as u64);
+        }
+    }
+}
+
+#[test]
+fn synced_data_is_visible_to_other_processes_that_open_the_file_again() {
+    for case in ["split", "split-read", "reversed"] {
+        check(case, 4, &FLUSHES);
+    }
+}
+
+#[test]
+fn data_of_a_closed_handle_is_visible_through_another_and_stays_below_its_writes() {
+    for case in ["first-closed", "first-closed-alone", "second-closed"] {
+        check(case, 2, &FLUSHES);
+    }
+}
+
+#[test]
+fn handle_for_reading_sees_what_is_synced_or_closed_whichever_was_opened_first() {
+    for case in ["reader-before", "reader-after"] {
+        check(case, 2, &FLUSHES);
+    }
+}
