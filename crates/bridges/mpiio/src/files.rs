@@ -7,7 +7,8 @@ pub use views::{get_byte_offset, get_view, set_view};
 use crate::file::alias::Alias;
 use crate::file::background::{self, ClosedFile};
 use crate::file::transfer::{Completion, Direction, Request};
-use crate::file::{FileId, LoggedFile, file_id};
+use crate::file::{FileId, LoggedFile, file_id, lifetime};
+use crate::inside;
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
     Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
@@ -257,10 +258,17 @@ fn has_alias(shared: &Shared) -> bool {
 ///
 /// # Safety
 /// `name` is a C string.
-pub unsafe fn delete(name: *const c_char) -> Option<c_int> {
+pub unsafe fn delete(name: *const c_char, hints: Handle) -> Option<c_int> {
     // SAFETY: by the contract of this function.
-    background::wait_for(&unsafe { absolute(name) }?);
-    None
+    let path = unsafe { absolute(name) }?;
+    background::wait_for(&path);
+    let removed = lifetime::last_name_of(&path);
+    // SAFETY: the arguments are those of the caller.
+    let deleted = unsafe { functions::file_delete(name, hints) };
+    if let (SUCCESS, Some(removed)) = (deleted, removed) {
+        lifetime::discard_logs_of(&path, removed);
+    }
+    Some(deleted)
 }
 
 /// `MPI_File_set_size`.

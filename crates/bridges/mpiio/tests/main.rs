@@ -10,5 +10,6 @@ mod order;
 mod pnetcdf_order;
 mod random_programs;
 mod recovery;
+mod removal;
 mod selection;
 mod support;

@@ -14,7 +14,11 @@ use crate::mpi::{
 };
 use crate::selection::{Flush, Settings, select};
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{Identity, Index, Left, ReplayError, ReplayOptions, replay};
+use forebay_mpiio_log::{
+    FileIdentity, Identity, Index, Left, ReplayError, ReplayOptions, discard_of_removed, replay,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,6 +35,9 @@ struct Opened {
     target: File,
     id: FileId,
 }
+
+/// Directories of logs that this process has used.
+static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Files that were opened and are logged.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -58,6 +65,7 @@ impl LoggedFile {
         }
         let message = program.broadcast_string(message, 0)?;
         let Some((run, mut settings)) = parse(&message) else { return Ok(None) };
+        DIRECTORIES.lock().insert(settings.directory.clone());
         let comm = program.duplicate()?;
         let opened = open(&comm, path, mode, &run, &mut settings)?;
         let own = match &opened {
@@ -177,7 +185,9 @@ impl LoggedFile {
         if self.settings.flush == Flush::Close {
             return Ok(Flush::Close);
         }
-        let [twice] = self.comm.max([u64::from(self.opened_twice || has_alias)])?;
+        // What is written to a file without a name is not for the movers either.
+        let is_removed = self.target.metadata().is_ok_and(|found| found.nlink() == 0);
+        let [twice] = self.comm.max([u64::from(self.opened_twice || has_alias || is_removed)])?;
         Ok(if twice == 0 { self.settings.flush } else { Flush::Close })
     }
 
@@ -343,6 +353,40 @@ impl LoggedFile {
         self.opening
     }
 
+/// The identity of the file that a path names, if it has no other name.
+pub fn last_name_of(path: &Path) -> Option<FileIdentity> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    if !found.is_file() || found.nlink() > 1 {
+        return None;
+    }
+    FileIdentity::of(path)
+}
+
+/// Removes the logs of a file that was removed. A failure is reported; a replay finds that the logs
+/// belong to another file.
+pub fn discard_logs_of(path: &Path, removed: FileIdentity) {
+    for directory in DIRECTORIES.lock().iter() {
+        if let Err(error) = discard_of_removed(directory, path, removed) {
+            report(path, "discard the logs of", &error);
+        }
+    }
+}
+
+/// Allocates the first `size` bytes of a file, which becomes longer if it is shorter.
+pub(super) fn preallocate(file: &File, size: u64) -> io::Result<()> {
+    if size == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            let length = file.metadata()?.len();
+            if length < size { file.set_len(size) } else { Ok(()) }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
     /// Access mode of `MPI_File_open`.
     pub fn mode(&self) -> i32 {
         self.mode
@@ -369,7 +413,7 @@ fn recover(path: &Path, logs: &Path) {
                         "forebay: {path}: applied {} writes of an earlier run from {count} logs",
                         run.entries
                     ),
-                    Some(Left::Replaced) => eprintln!(
+                    Some(Left::Replaced | Left::Missing) => eprintln!(
                         "forebay: {path} was created after {count} logs of this name in {logs}; \
                          'forebay log discard {logs} --file {path}' removes them"
                     ),

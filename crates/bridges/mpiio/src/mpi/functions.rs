@@ -61,6 +61,7 @@ functions! {
     get_elements_x = "PMPI_Get_elements_x" (status: *const c_void, datatype: Handle, count: *mut i64);
     file_open = "PMPI_File_open" (comm: Handle, path: *const c_char, mode: c_int, info: Handle, file: *mut c_void);
     file_close = "PMPI_File_close" (file: *mut c_void);
+    file_delete = "PMPI_File_delete" (path: *const c_char, info: Handle);
     file_set_view = "PMPI_File_set_view" (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle);
     file_get_view = "PMPI_File_get_view" (file: Handle, displacement: *mut i64, etype: *mut Handle, filetype: *mut Handle, representation: *mut c_char);
     file_get_info = "PMPI_File_get_info" (file: Handle, info: *mut c_void);

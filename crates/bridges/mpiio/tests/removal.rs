@@ -1,0 +1,81 @@
+//! Files that are removed or renamed while their logs wait for the movers (`programs/again.c`).
+
+use crate::support;
+use forebay_mpiio_log::{Left, ReplayOptions, logs, replay};
+use std::path::Path;
+use support::{Mpi, intercept, run};
+
+/// Processes.
+const RANKS: usize = 2;
+
+/// Runs a case with logs that are left for later.
+fn run_case(mpi: Mpi, case: &str, scratch: &Path) {
+    let program = mpi.compile("again.c", &[], scratch);
+    let mut command = mpi.launch(RANKS, &program);
+    intercept(command.arg(case).arg(scratch.join("data")), "data*", scratch);
+    run(command.env("FOREBAY_LOG_FLUSH", "stage-out"));
+    assert_eq!(std::fs::read(scratch.join("data")).unwrap_or_default(), b"", "nothing is applied");
+}
+
+#[test]
+fn logs_of_a_deleted_file_are_removed_with_it() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        run_case(mpi, "delete", scratch);
+        let left = logs(&scratch.join("logs")).unwrap();
+        assert_eq!(left.len(), RANKS, "{mpi:?}: those of the new file: {left:?}");
+        replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+        assert_eq!(std::fs::read(scratch.join("data")).unwrap(), [b'n'; 10 * RANKS], "{mpi:?}");
+    }
+}
+
+#[test]
+fn logs_of_a_file_that_was_created_again_at_once_are_not_applied_to_the_new_one() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        run_case(mpi, "unlink", scratch);
+        let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+        let left: Vec<_> = replayed.iter().map(|run| run.left).collect();
+        assert_eq!(left, [Some(Left::Replaced), None], "{mpi:?}: {replayed:?}");
+        assert_eq!(std::fs::read(scratch.join("data")).unwrap(), [b'n'; 10 * RANKS], "{mpi:?}");
+        assert_eq!(logs(&scratch.join("logs")).unwrap().len(), RANKS, "{mpi:?}: the old ones stay");
+    }
+}
+
+#[test]
+fn logs_are_applied_to_a_file_that_was_renamed_in_its_directory() {
+    for mpi in Mpi::installed() {
+        for new_file in [None, Some(b"new")] {
+            let scratch = tempfile::tempdir().unwrap();
+            let scratch = scratch.path();
+            run_case(mpi, "rename", scratch);
+            if let Some(content) = new_file {
+                std::fs::write(scratch.join("data"), content).unwrap();
+            }
+            replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+            let renamed = std::fs::read(scratch.join("data.final")).unwrap();
+            assert_eq!(renamed, [b'o'; 1000 * RANKS], "{mpi:?}");
+            let named = std::fs::read(scratch.join("data")).ok();
+            assert_eq!(named, new_file.map(|content| content.to_vec()), "{mpi:?}");
+            assert_eq!(logs(&scratch.join("logs")).unwrap().len(), 0, "{mpi:?}");
+        }
+    }
+}
+
+#[test]
+fn logs_of_a_file_that_has_no_name_in_its_directory_stay() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        run_case(mpi, "rename", scratch);
+        let elsewhere = scratch.join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::rename(scratch.join("data.final"), elsewhere.join("data")).unwrap();
+        let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+        assert_eq!(replayed[0].left, Some(Left::Missing), "{mpi:?}");
+        assert!(!scratch.join("data").exists(), "{mpi:?}: it is not created");
+        assert_eq!(logs(&scratch.join("logs")).unwrap().len(), RANKS, "{mpi:?}");
+    }
+}
