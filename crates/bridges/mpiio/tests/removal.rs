@@ -3,7 +3,7 @@
 use crate::support;
 use forebay_mpiio_log::{Left, ReplayOptions, logs, replay};
 use std::path::Path;
-use support::{Mpi, intercept, run};
+use support::{Mpi, intercept, run, statistics};
 
 /// Processes.
 const RANKS: usize = 2;
@@ -77,5 +77,34 @@ fn logs_of_a_file_that_has_no_name_in_its_directory_stay() {
         assert_eq!(replayed[0].left, Some(Left::Missing), "{mpi:?}");
         assert!(!scratch.join("data").exists(), "{mpi:?}: it is not created");
         assert_eq!(logs(&scratch.join("logs")).unwrap().len(), RANKS, "{mpi:?}");
+    }
+}
+
+/// Otherwise a power failure could bring back a log that the kernel had written, though it was never
+/// synced, and a replay would put it over what was written since.
+#[test]
+fn removal_of_a_log_that_was_never_synced_is_durable() {
+    for mpi in Mpi::installed() {
+        for flush in ["close", "background"] {
+            let scratch = tempfile::tempdir().unwrap();
+            let scratch = scratch.path();
+            let program = mpi.compile("background.c", &[], scratch);
+            let watch = mpi.compile("removals.c", &["-shared", "-fPIC", "-ldl"], scratch);
+            let mut command = mpi.launch(RANKS, &program);
+            intercept(command.arg(scratch.join("data")), "data", scratch);
+            let preloaded = format!("{}:{}", support::library().display(), watch.display());
+            command.env("LD_PRELOAD", preloaded).env("FOREBAY_LOG_FLUSH", flush);
+            let output = String::from_utf8(run(&mut command).stdout).unwrap();
+            let lines: Vec<&str> = output.lines().collect();
+            let mut removals = 0;
+            for (at, line) in lines.iter().enumerate() {
+                let Some(process) = line.strip_suffix(" removes a log") else { continue };
+                let synced = format!("{process} syncs a directory");
+                assert!(lines[at..].contains(&&*synced), "{mpi:?}, {flush}: {output}");
+                removals += 1;
+            }
+            assert_eq!(removals, RANKS, "{mpi:?}, {flush}: {output}");
+            assert!(statistics(scratch).count("data", "logged_requests") >= RANKS as u64);
+        }
     }
 }

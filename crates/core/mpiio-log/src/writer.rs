@@ -415,9 +415,12 @@ impl LogWriter {
     /// # Errors
     /// The log cannot be written or removed.
     pub fn discard(mut self) -> io::Result<()> {
-        // A removal that is not durable must not bring the entries back.
+        let is_blank = self.last_sequence() == 0;
         self.reset()?;
-        std::fs::remove_file(&self.path)
+        std::fs::remove_file(&self.path)?;
+        // The kernel may have written entries that were never synced, and the log without its state: after
+        // a power failure they must not come back, over what is written to the file from now on.
+        if is_blank { Ok(()) } else { sync_parent(&self.path) }
     }
 
     fn write_state(&mut self, state: SlotState) -> io::Result<()> {
