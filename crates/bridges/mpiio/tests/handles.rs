@@ -9,8 +9,9 @@ use support::{Mpi, intercept, run, statistics};
 const FLUSHES: [&str; 3] = ["close", "background", "stage-out"];
 
 /// Runs a case plain and logged, with logs that are applied at one of these times, and compares the
-/// files. With `stage-out` logs that are left are replayed.
-fn check(case: &str, ranks: usize, flushes: &[&str]) {
+/// files. With `stage-out` logs that are left are replayed. Returns what the programs have printed.
+fn check(case: &str, ranks: usize, flushes: &[&str]) -> String {
+    let mut printed = Vec::new();
     for mpi in Mpi::installed() {
         let scratch = tempfile::tempdir().unwrap();
         let scratch = scratch.path();
@@ -22,7 +23,8 @@ fn check(case: &str, ranks: usize, flushes: &[&str]) {
             let logged = scratch.join(format!("{flush}.data"));
             let mut command = mpi.launch(ranks, &program);
             intercept(command.arg(case).arg(&logged), "*.data", scratch);
-            run(command.env("FOREBAY_LOG_FLUSH", flush));
+            let output = run(command.env("FOREBAY_LOG_FLUSH", flush));
+            printed.extend([output.stdout, output.stderr].concat());
             replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
             let found = std::fs::read(&logged).unwrap();
             let first = found.iter().zip(&expected).position(|(found, expected)| found != expected);
@@ -36,6 +38,7 @@ fn check(case: &str, ranks: usize, flushes: &[&str]) {
             assert!(statistics(scratch).count(&name, "logged_requests") >= ranks as u64);
         }
     }
+    String::from_utf8(printed).unwrap()
 }
 
 #[test]
@@ -57,4 +60,22 @@ fn handle_for_reading_sees_what_is_synced_or_closed_whichever_was_opened_first()
     for case in ["reader-before", "reader-after"] {
         check(case, 2, &FLUSHES);
     }
+}
+
+#[test]
+fn calls_on_a_handle_that_a_process_has_alone_have_the_results_of_plain_mpi_io() {
+    check("alone", 2, &["close"]);
+}
+
+#[test]
+fn file_that_is_open_when_mpi_ends_has_its_data() {
+    let printed = check("open-at-end", 2, &FLUSHES);
+    let reports = printed.matches("is not closed before MPI_Finalize").count();
+    assert_eq!(reports, FLUSHES.len() * Mpi::installed().len(), "{printed}");
+}
+
+#[test]
+fn error_handler_of_the_program_sees_the_logged_data() {
+    let printed = check("error", 2, &["close"]);
+    assert_eq!(printed.matches("handled").count(), 2 * Mpi::installed().len(), "{printed}");
 }

@@ -13,3 +13,4 @@ mod recovery;
 mod removal;
 mod selection;
 mod support;
+mod threads;

@@ -94,12 +94,8 @@ impl LoggedFile {
         let written = self.writer.flush();
         let alone = u64::from(written.is_err() || !self.readable);
         // A process may have synced through a handle of its own; another one writes its data.
-        let [alone, synced, epoch, settled] = self.comm.max([
-            alone,
-            u64::from(self.synced),
-            self.epoch,
-            self.settled.through(),
-        ])?;
+        let [alone, synced, epoch, settled] =
+            self.comm.max([alone, u64::from(self.synced), self.epoch, self.settled.through()])?;
         self.synced = synced != 0;
         let epoch = self.agree(epoch);
         self.exchange()?;

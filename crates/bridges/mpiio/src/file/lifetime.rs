@@ -270,17 +270,7 @@ impl LoggedFile {
     /// `MPI_File_preallocate`, which changes no data. Collective.
     pub fn preallocate(&mut self, size: u64) -> Result<(), MpiError> {
         self.advance();
-        self.change_size(|file| {
-            let flags = rustix::fs::FallocateFlags::empty();
-            match rustix::fs::fallocate(file, flags, 0, size) {
-                Ok(()) => Ok(()),
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                    let length = file.metadata()?.len();
-                    if length < size { file.set_len(size) } else { Ok(()) }
-                }
-                Err(error) => Err(error.into()),
-            }
-        })
+        self.change_size(|file| preallocate(file, size))
     }
 
     /// Changes the size of the file, by the first rank.
@@ -341,10 +331,14 @@ impl LoggedFile {
         self.id
     }
 
-    /// Whether it was opened by this path, or is the file that the path names now. Processes whose
-    /// nodes cache names may see different files, but the same path.
-    pub fn is_named(&self, path: &Path, id: Option<FileId>) -> bool {
-        self.path == path || id == Some(self.id)
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The processes that opened it.
+    pub fn communicator(&self) -> Communicator {
+        self.comm.clone()
     }
 
     /// Number of files that this process opened before and logs: the same order on all processes
@@ -352,6 +346,12 @@ impl LoggedFile {
     pub fn opening(&self) -> u64 {
         self.opening
     }
+
+    /// Access mode of `MPI_File_open`.
+    pub fn mode(&self) -> i32 {
+        self.mode
+    }
+}
 
 /// The identity of the file that a path names, if it has no other name.
 pub fn last_name_of(path: &Path) -> Option<FileIdentity> {
@@ -384,12 +384,6 @@ pub(super) fn preallocate(file: &File, size: u64) -> io::Result<()> {
             if length < size { file.set_len(size) } else { Ok(()) }
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-    /// Access mode of `MPI_File_open`.
-    pub fn mode(&self) -> i32 {
-        self.mode
     }
 }
 

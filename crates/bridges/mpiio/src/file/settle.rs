@@ -11,9 +11,10 @@
 use super::flush::apply;
 use super::shared_pointer::{lock, open};
 use super::sources::Sources;
+use super::write::MAX_IN_FILE;
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::MpiError;
-use forebay_mpiio_log::{Entry, alignment_for};
+use forebay_mpiio_log::{Entry, Place, alignment_for};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -75,6 +76,29 @@ impl LoggedFile {
             self.index.remove_before(through);
         }
         Ok(())
+    }
+
+    /// Brings what only this process knows into the file. Its entries stay in the log, but are not applied
+    /// again. Returns false if another process may have replaced some of it, past its log.
+    pub(super) fn settle_own(&mut self) -> Result<bool, MpiError> {
+        let own: Vec<Entry> = self.writer.entries_after(self.exchanged).to_vec();
+        let rank = self.comm.rank as u32;
+        let is_old = |entry: &Entry| {
+            let is_known = entry.order.sequence <= self.exchanged;
+            entry.place.log == rank && (is_known || self.is_past(entry.order.epoch))
+        };
+        if own.len() > MAX_IN_FILE.saturating_sub(self.in_file.len())
+            || self.index.touching(0..u64::MAX).any(is_old)
+        {
+            return Ok(false);
+        }
+        self.apply(0..i64::MAX as u64, |place| place == rank)?;
+        for mut entry in own {
+            entry.place = Place { log: IN_FILE, offset: 0 };
+            self.index.insert(entry.clone());
+            self.in_file.push(entry);
+        }
+        Ok(true)
     }
 
     /// As [`LoggedFile::settle`], if one of the ranges of the file has such data, which this process

@@ -2,7 +2,7 @@
 
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::{MpiError, library};
-use forebay_mpiio_log::{AppendError, Entry, Order, Place};
+use forebay_mpiio_log::{AppendError, Entry, Order, Place, View};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -76,6 +76,18 @@ impl LoggedFile {
             rest = others;
         }
         self.unsynced = true;
+        self.counters.past_log_requests += 1;
+        self.counters.past_log_bytes += length;
+        self.note_past_log(view, position, length)
+    }
+
+    /// Notes a change of the file past the log.
+    pub(super) fn note_past_log(
+        &mut self,
+        view: Arc<View>,
+        position: u64,
+        length: u64,
+    ) -> Result<(), MpiError> {
         // The entry follows those of the log before, and precedes those after.
         self.advance_alone();
         let order = Order {
@@ -84,8 +96,6 @@ impl LoggedFile {
             sequence: self.writer.last_sequence(),
         };
         let place = Place { log: IN_FILE, offset: 0 };
-        self.counters.past_log_requests += 1;
-        self.counters.past_log_bytes += length;
         self.note_in_file(Entry { order, view, position, length, place })
     }
 
@@ -125,6 +135,11 @@ impl LoggedFile {
         let writes = self.collective_writes - self.emptied_at;
         self.next_agreement = self.collective_writes + writes_until_agreement(writes, used);
         if full == 0 { Ok(()) } else { self.flush() }
+    }
+
+    /// Whether the next collective write empties the logs or agrees about it.
+    pub(super) fn agrees_next(&self) -> bool {
+        self.collective_writes + 1 >= self.next_agreement
     }
 
     /// The part of the log, or of the entries that record writes past it, that is in use.

@@ -139,12 +139,76 @@ static void reader(const char *path, int before) {
     MPI_Barrier(MPI_COMM_WORLD);
     sync_reader(reader);
     expect(reader, next * 100, 'a' + next, "synced data");
+    MPI_Barrier(MPI_COMM_WORLD);
     put(writer, rank * 100, 'k' + rank, 100);
     MUST(MPI_File_close(&writer));
     MPI_Barrier(MPI_COMM_WORLD);
     sync_reader(reader);
     expect(reader, next * 100, 'k' + next, "data of the handle that was closed");
     MUST(MPI_File_close(&reader));
+}
+
+// Calls on a second handle that a process has alone.
+static void alone(const char *path) {
+    MPI_File all = opened_by_all(path);
+    put(all, rank * 100, 'a' + rank, 100);
+    sync_both(all, all);
+    if (rank == 0) {
+        int atomic = 0, number = 0x01020304;
+        MPI_File file = opened(MPI_COMM_SELF, path, MPI_MODE_RDWR);
+        put(file, 50, 'c', 10);
+        MUST(MPI_File_set_size(file, 150));
+        MUST(MPI_File_preallocate(file, 120));
+        MUST(MPI_File_set_atomicity(file, 1));
+        MUST(MPI_File_get_atomicity(file, &atomic));
+        if (!atomic) MPI_Abort(MPI_COMM_WORLD, 1);
+        put(file, 10, 'd', 10);
+        expect(file, 10, 'd', "atomic write");
+        MUST(MPI_File_set_atomicity(file, 0));
+        MUST(MPI_File_close(&file));
+        file = opened(MPI_COMM_SELF, path, MPI_MODE_RDWR);
+        put(file, 30, 'e', 10);
+        MUST(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL));
+        MUST(MPI_File_write_at(file, 5, &number, 1, MPI_INT, MPI_STATUS_IGNORE));
+        MUST(MPI_File_close(&file));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MUST(MPI_File_sync(all));
+    MPI_Offset size;
+    MUST(MPI_File_get_size(all, &size));
+    expect(all, 10, 'd', "atomic write");
+    expect(all, 120, 'a' + 1, "data below the new end");
+    if (size != 150) {
+        fprintf(stderr, "rank %d: %lld bytes instead of 150\n", rank, (long long)size);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MUST(MPI_File_preallocate(all, 0));
+    MUST(MPI_File_close(&all));
+}
+
+// The file is open when MPI ends.
+static void open_at_end(const char *path) {
+    MPI_File file = opened_by_all(path);
+    put(file, rank * 1000, 'x', 1000);
+}
+
+static void handler(MPI_File *file, int *code, ...) {
+    MPI_File_set_errhandler(*file, MPI_ERRORS_RETURN);
+    expect(*file, rank * 4, 'h', "read in the error handler");
+    printf("handled\n");
+    (void)code;
+}
+
+// An error handler of the program reads the file.
+static void error(const char *path) {
+    MPI_File file = opened_by_all(path);
+    MPI_Errhandler errors;
+    char nothing[4];
+    MPI_File_create_errhandler(handler, &errors);
+    MPI_File_set_errhandler(file, errors);
+    put(file, rank * 4, 'h', 4);
+    MPI_File_write_at(file, -5, nothing, 4, MPI_BYTE, MPI_STATUS_IGNORE);
+    MUST(MPI_File_close(&file));
 }
 
 int main(int argc, char **argv) {
@@ -161,6 +225,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(name, "second-closed")) second_closed(path);
     else if (!strcmp(name, "reader-before")) reader(path, 1);
     else if (!strcmp(name, "reader-after")) reader(path, 0);
+    else if (!strcmp(name, "alone")) alone(path);
+    else if (!strcmp(name, "open-at-end")) open_at_end(path);
+    else if (!strcmp(name, "error")) error(path);
     else return 1;
     MPI_Finalize();
     return 0;
