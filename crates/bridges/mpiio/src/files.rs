@@ -324,7 +324,7 @@ pub unsafe fn delete(name: *const c_char, hints: Handle) -> Option<c_int> {
     // SAFETY: the arguments are those of the caller.
     let deleted = unsafe { functions::file_delete(name, hints) };
     if let (SUCCESS, Some(removed)) = (deleted, removed) {
-        lifetime::discard_logs_of(&path, removed);
+        lifetime::discard_logs_of(&path, removed, hints);
     }
     Some(deleted)
 }

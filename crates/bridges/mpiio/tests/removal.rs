@@ -31,6 +31,25 @@ fn logs_of_a_deleted_file_are_removed_with_it() {
 }
 
 #[test]
+fn logs_of_a_killed_run_are_removed_when_another_program_deletes_the_file() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        let program = mpi.compile("killed.c", &[], scratch);
+        let file = scratch.join("data");
+        let mut killed = mpi.launch(RANKS, &program);
+        intercept(&mut killed, "data", scratch);
+        assert!(!killed.arg(&file).arg("kill").output().unwrap().status.success());
+        assert_eq!(logs(&scratch.join("logs")).unwrap().len(), RANKS, "{mpi:?}");
+        let program = mpi.compile("again.c", &[], scratch);
+        let mut command = mpi.launch(RANKS, &program);
+        intercept(command.arg("only-delete").arg(&file), "data", scratch);
+        run(&mut command);
+        assert!(!file.exists() && logs(&scratch.join("logs")).unwrap().is_empty(), "{mpi:?}");
+    }
+}
+
+#[test]
 fn logs_of_a_file_that_was_created_again_at_once_are_not_applied_to_the_new_one() {
     for mpi in Mpi::installed() {
         let scratch = tempfile::tempdir().unwrap();

@@ -364,8 +364,11 @@ pub fn last_name_of(path: &Path) -> Option<FileIdentity> {
 
 /// Removes the logs of a file that was removed. A failure is reported; a replay finds that the logs
 /// belong to another file.
-pub fn discard_logs_of(path: &Path, removed: FileIdentity) {
-    for directory in DIRECTORIES.lock().iter() {
+pub fn discard_logs_of(path: &Path, removed: FileIdentity, hints: Handle) {
+    // An earlier run may have been killed.
+    let selected = select(path, hints).map(|settings| settings.directory);
+    let used = DIRECTORIES.lock().clone();
+    for directory in used.iter().chain(selected.iter().filter(|path| !used.contains(*path))) {
         if let Err(error) = discard_of_removed(directory, path, removed) {
             report(path, "discard the logs of", &error);
         }

@@ -1,6 +1,6 @@
 // A file is removed and created again, or renamed, after it was closed:
 //     again delete|unlink|rename PATH
-// `rename` gives it the name PATH.final.
+// `rename` gives it the name PATH.final. `again only-delete PATH` deletes a file.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +37,11 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc != 3) MPI_Abort(MPI_COMM_WORLD, 2);
     snprintf(final, sizeof final, "%s.final", argv[2]);
+    if (!strcmp(argv[1], "only-delete")) {
+        if (rank == 0) MUST(MPI_File_delete(argv[2], MPI_INFO_NULL));
+        MPI_Finalize();
+        return 0;
+    }
     write_file(argv[2], 'o', 1000);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
