@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod background;
+mod handles;
 mod interception;
 mod libraries;
 mod log_mapping;
@@ -9,5 +10,7 @@ mod order;
 mod pnetcdf_order;
 mod random_programs;
 mod recovery;
+mod removal;
 mod selection;
 mod support;
+mod threads;
