@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 mod append_error;
+mod batches;
 mod checksum;
 mod create;
 mod datatype;
@@ -39,6 +40,7 @@ mod walk;
 mod writer;
 
 pub use append_error::AppendError;
+pub use batches::EntryMemory;
 pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
@@ -59,6 +61,6 @@ pub use replay::{
     replay,
 };
 pub use request_sizes::{PAST_LOG, alignment_for, log_read_bytes, log_request_bytes, logged_bytes};
-pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file};
-pub use view::{Segment, Segments, View};
+pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file, scan_within};
+pub use view::{MAX_LOGGED_VIEW, Segment, Segments, View};
 pub use writer::{LogWriter, Sequence};

@@ -183,7 +183,7 @@ impl LogWriter {
         let definition = padded(head + view.encoded().len() as u64);
         let fresh = (self.geometry.segment_bytes - padded(head))
             .checked_sub(definition + head)
-            .filter(|fresh| *fresh >= MIN_PART);
+            .filter(|fresh| *fresh >= MIN_PART && view.can_be_logged());
         let Some(fresh) = fresh else {
             let limit = self.geometry.segment_bytes - 3 * head - MIN_PART - 8;
             return Err(AppendError::ViewTooLarge { bytes: view.encoded().len(), limit });
