@@ -4,6 +4,7 @@
 mod background;
 mod interception;
 mod libraries;
+mod limits;
 mod log_mapping;
 mod order;
 mod pnetcdf_order;

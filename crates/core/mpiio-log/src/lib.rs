@@ -45,7 +45,7 @@ pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
-pub use gather::gather;
+pub use gather::{gather, read_pieces};
 pub use identity::{EXTENSION, Identity, Limits, MARK_EXTENSION};
 pub use index::Index;
 pub use log_file::{LogFile, LogReader};

@@ -125,6 +125,8 @@ impl LoggedFile {
             exchanged: 0,
             exchange_epoch: 0,
             in_file: Vec::new(),
+            joined: 0,
+            joined_runs: 0,
             known_end: 0,
             epoch: 0,
             collective_writes: 0,
