@@ -76,3 +76,62 @@ fn memory_of_a_read_does_not_grow_with_its_pieces() {
         assert!(statistics(scratch.path()).count("file.dat", "log_read_bytes") >= 2 * (16 << 20));
     }
 }
+
+/// A file system without `fallocate`, so that its end is found when data is written.
+struct SmallDevice<'a>(&'a Path);
+
+impl SmallDevice<'_> {
+    /// Mounts it at `at`; `None` if tests may do without it.
+    fn mount(at: &Path, bytes: u64) -> Option<SmallDevice<'_>> {
+        let image = at.with_extension("img");
+        std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        run(Command::new("mkfs.ext2").arg("-q").arg(&image));
+        std::fs::create_dir(at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ext2", "-o", "loop"]).arg(&image).arg(at);
+        if mount.status().unwrap().success() {
+            return Some(SmallDevice(at));
+        }
+        assert!(
+            std::env::var_os("FOREBAY_WITHOUT_LOOP").is_some_and(|value| value == "1"),
+            "loop devices are not available: with FOREBAY_WITHOUT_LOOP=1 a full device of logs is \
+             not tested"
+        );
+        None
+    }
+}
+
+impl Drop for SmallDevice<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn log_that_cannot_be_completed_on_a_full_device_is_applied_at_the_close() {
+    let count = 215;
+    for mpi in Mpi::installed() {
+        for flush in ["close", "background", "stage-out"] {
+            let scratch = tempfile::tempdir().unwrap();
+            let scratch = scratch.path();
+            let logs = scratch.join("device");
+            let Some(device) = SmallDevice::mount(&logs, 4 << 20) else { return };
+            let mut command = program(mpi, scratch, "fill", count);
+            let output = run(command
+                .env("FOREBAY_LOG_DIR", &logs)
+                .env("FOREBAY_LOG_SIZE", "67108864")
+                .env("FOREBAY_LOG_FLUSH", flush));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{mpi:?}, {flush}");
+            let left = forebay_mpiio_log::logs(&logs).unwrap();
+            drop(device);
+            assert!(left.is_empty(), "{mpi:?}, {flush}: {left:?}");
+            assert!(statistics(scratch).count("file.dat", "logged_requests") > count, "{mpi:?}");
+            let written = std::fs::read(scratch.join("file.dat")).unwrap();
+            assert_eq!(written.len(), count as usize * RANKS * 9000, "{mpi:?}, {flush}");
+            for (block, data) in written.chunks(9000).enumerate() {
+                let value = b'a' + ((block / RANKS + block % RANKS) % 26) as u8;
+                assert!(data.iter().all(|byte| *byte == value), "{mpi:?}, {flush}: block {block}");
+            }
+        }
+    }
+}

@@ -392,6 +392,15 @@ impl LogWriter {
     /// # Errors
     /// The entries may not be durable.
     pub fn close(mut self) -> io::Result<()> {
+        self.complete()
+    }
+
+    /// As [`LogWriter::close`], of a log that may still be released: because that of another process
+    /// cannot be closed, for instance.
+    ///
+    /// # Errors
+    /// As those of [`LogWriter::close`]; nothing is lost.
+    pub fn complete(&mut self) -> io::Result<()> {
         let closed = self.sync()?;
         self.write_state(SlotState { closed, ..self.state })?;
         self.tail.file().sync_data()
