@@ -7,21 +7,67 @@ pub use views::{get_byte_offset, get_view, set_view};
 use crate::file::alias::Alias;
 use crate::file::background::{self, ClosedFile};
 use crate::file::transfer::{Completion, Direction, Request};
-use crate::file::{LoggedFile, file_id};
+use crate::file::{FileId, LoggedFile, file_id, lifetime};
+use crate::inside;
 use crate::mpi::communicator::Communicator;
 use crate::mpi::{
-    Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, functions,
-    info, library, status,
+    Handle, MODE_RDONLY, MODE_SEQUENTIAL, MODE_WRONLY, MpiError, SEEK_SET, SUCCESS, environment,
+    functions, info, library, status,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-/// A logged file; `None` when it was closed and a second handle remains.
-type Shared = Arc<Mutex<Option<LoggedFile>>>;
+/// A logged file, and what is known of it while a call on it waits.
+struct Slot {
+    path: PathBuf,
+    id: FileId,
+    /// Number of files that this process opened before and logs: the same order on all processes that
+    /// opened the same files together.
+    opening: u64,
+    mode: c_int,
+    comm: Communicator,
+    /// `None` when it was closed and a second handle remains.
+    file: Mutex<Option<LoggedFile>>,
+}
+
+type Shared = Arc<Slot>;
+
+impl Slot {
+    fn new(logged: LoggedFile) -> Slot {
+        Slot {
+            path: logged.path().to_owned(),
+            id: logged.id(),
+            opening: logged.opening(),
+            mode: logged.mode(),
+            comm: logged.communicator(),
+            file: Mutex::new(Some(logged)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LoggedFile>> {
+        self.file.lock()
+    }
+
+    /// Whether it was opened by this path, or is the file that the path names now. Processes whose
+    /// nodes cache names may see different files, but the same path.
+    fn is_named(&self, path: &Path, id: Option<FileId>) -> bool {
+        self.path == path || id == Some(self.id)
+    }
+
+    /// Waits until all processes have called a collective function that waits for messages. Otherwise
+    /// it would wait with the file locked, while another thread of this process uses the file, which
+    /// the processes that it waits for may be waiting for.
+    fn meet(&self) {
+        if environment::has_threads() {
+            // An error is that of the function itself, too.
+            let _ = self.comm.barrier();
+        }
+    }
+}
 
 /// The file of a handle.
 #[derive(Clone)]
@@ -34,6 +80,10 @@ enum Open {
 
 static FILES: LazyLock<RwLock<HashMap<Handle, Open>>> = LazyLock::new(RwLock::default);
 
+/// Names of the files whose handles are left to the MPI library, by handle.
+static PASSED: LazyLock<RwLock<HashMap<Handle, (PathBuf, Option<FileId>)>>> =
+    LazyLock::new(RwLock::default);
+
 /// The names of file systems that MPI libraries accept before a path, with a colon.
 const PREFIXES: [&[u8]; 10] =
     [b"ufs", b"nfs", b"lustre", b"gpfs", b"panfs", b"pvfs2", b"xfs", b"testfs", b"daos", b"beegfs"];
@@ -42,13 +92,14 @@ fn find(file: Handle) -> Option<Open> {
     FILES.read().get(&file).cloned()
 }
 
-/// The result of MPI for one of this library; an error goes to the file's error handler first.
+/// The result of MPI for one of this library; an error goes to the file's error handler first, which
+/// may use the file: nothing is locked.
 fn code(file: Handle, result: Result<(), MpiError>) -> c_int {
     match result {
         Ok(()) => SUCCESS,
         Err(MpiError(code)) => {
             // SAFETY: the handle is that of an open file.
-            unsafe { functions::file_call_errhandler(file, code) };
+            inside::leave(|| unsafe { functions::file_call_errhandler(file, code) });
             code
         }
     }
@@ -71,6 +122,18 @@ fn on_file(
         }
     };
     Some(code(file, result))
+}
+
+/// As [`on_file`], for a collective call that waits for messages.
+fn on_file_together(
+    file: Handle,
+    body: impl FnOnce(&mut LoggedFile) -> Result<(), MpiError>,
+    alone: impl FnOnce(&mut LoggedFile) -> Result<(), MpiError>,
+) -> Option<c_int> {
+    if let Open::File(shared) = find(file)? {
+        shared.meet();
+    }
+    on_file(file, body, alone)
 }
 
 /// Leaves a handle to the MPI library, because the logged file was closed.
@@ -109,13 +172,7 @@ pub unsafe fn open(
     // SAFETY: by the contract of this function.
     let path = unsafe { absolute(name) }?;
     background::wait_for(&path);
-    if mode & MODE_SEQUENTIAL != 0 {
-        return None;
-    }
-    let before = first_handle(&path, comm);
-    if before.is_none() && mode & MODE_RDONLY != 0 {
-        return None;
-    }
+    let before = first_handle(&path, comm, mode);
     // SAFETY: the arguments are those of the caller.
     let opened = unsafe { functions::file_open(comm, name, mode, hints, file) };
     if opened != SUCCESS {
@@ -123,16 +180,26 @@ pub unsafe fn open(
     }
     // SAFETY: both libraries have pointers as handles of files, and the file was opened.
     let handle = unsafe { *file.cast::<Handle>() };
+    let twice = before.is_some() || is_passed(&path);
     let result = match before {
         Some(First::Alone(shared)) => open_alias(handle, shared, mode),
-        Some(First::Together) | None if mode & MODE_RDONLY != 0 => Ok(()),
-        Some(First::Together) => attach(handle, comm, &path, mode, hints, true),
-        None => attach(handle, comm, &path, mode, hints, false),
+        Some(First::Together) | None if mode & (MODE_RDONLY | MODE_SEQUENTIAL) != 0 => Ok(()),
+        Some(First::Together) | None => attach(handle, comm, &path, mode, hints, twice),
     };
+    if find(handle).is_none() {
+        let id = file_id(&path);
+        PASSED.write().insert(handle, (path, id));
+    }
     Some(match result {
         Ok(()) => SUCCESS,
         Err(error) => code(handle, Err(error)),
     })
+}
+
+/// Whether the program has a handle of a file that is left to the MPI library.
+fn is_passed(path: &Path) -> bool {
+    let id = file_id(path);
+    PASSED.read().values().any(|(of, of_id)| of == path || (id.is_some() && id == *of_id))
 }
 
 fn attach(
@@ -147,7 +214,7 @@ fn attach(
         if twice {
             logged.set_opened_twice();
         }
-        FILES.write().insert(handle, Open::File(Arc::new(Mutex::new(Some(logged)))));
+        FILES.write().insert(handle, Open::File(Arc::new(Slot::new(logged))));
     }
     Ok(())
 }
@@ -170,34 +237,39 @@ enum First {
 }
 
 /// A handle of a file that is open already. What was logged through handles of the same processes is
-/// applied, because it must be visible after a sync.
-fn first_handle(path: &Path, comm: Handle) -> Option<First> {
+/// applied, and what was synced through those of others, because it must be visible.
+fn first_handle(path: &Path, comm: Handle, mode: c_int) -> Option<First> {
     let id = file_id(path);
     let all: Vec<(Handle, Open)> =
         FILES.read().iter().map(|(handle, open)| (*handle, open.clone())).collect();
     let mut same = Vec::new();
     for (handle, open) in all {
+        // Other files are not locked: their calls may wait for this process.
         let Open::File(shared) = open else { continue };
-        let opening =
-            shared.lock().as_ref().filter(|file| file.is_named(path, id)).map(LoggedFile::opening);
-        same.extend(opening.map(|opening| (opening, handle, shared)));
+        if shared.is_named(path, id) {
+            same.push((handle, shared));
+        }
     }
     // All processes apply the logs in the order in which they have opened the files.
-    same.sort_by_key(|(opening, ..)| *opening);
+    same.sort_by_key(|(_, shared)| shared.opening);
+    let is_alone =
+        mode & MODE_SEQUENTIAL == 0 && Communicator::of(comm).is_ok_and(|comm| comm.size == 1);
     let mut first = None;
-    for (_, handle, shared) in same {
+    for (handle, shared) in same {
         let mut guard = shared.lock();
         let Some(file) = guard.as_mut() else { continue };
-        if file.has_processes_of(comm) {
-            code(handle, file.flush_for_second_handle());
-            first = Some(First::Together);
-        } else if Some(file.id()) == id && Communicator::of(comm).is_ok_and(|comm| comm.size == 1) {
+        let applied = if file.has_processes_of(comm) {
+            file.flush_for_second_handle()
+        } else if is_alone && Some(shared.id) == id {
             drop(guard);
             return Some(First::Alone(shared));
         } else {
-            file.set_opened_twice();
-            first = Some(First::Together);
-        }
+            file.settle_for_second_handle()
+        };
+        // An error handler of the program may use the file.
+        drop(guard);
+        code(handle, applied);
+        first = Some(First::Together);
     }
     first
 }
@@ -209,17 +281,16 @@ fn first_handle(path: &Path, comm: Handle) -> Option<First> {
 pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     // SAFETY: both libraries have pointers as handles of files.
     let handle = unsafe { *file.cast::<Handle>() };
+    PASSED.write().remove(&handle);
     // The guard must not live through the collective calls of a close.
     let open = FILES.write().remove(&handle)?;
     let result = match open {
         Open::File(shared) => {
             let logged = shared.lock().take();
-            logged.map_or(Ok(None), LoggedFile::close)
+            logged.map_or(Ok(None), |logged| logged.close(has_alias(&shared)))
         }
         Open::Alias(alias, _) => {
-            if let Ok(alias) = Arc::try_unwrap(alias) {
-                alias.into_inner().close();
-            }
+            close_alias(&alias);
             Ok(None)
         }
     };
@@ -234,26 +305,40 @@ pub unsafe fn close(file: *mut c_void) -> Option<c_int> {
     })
 }
 
+/// Whether this process has a second handle of a logged file.
+fn has_alias(shared: &Shared) -> bool {
+    let files = FILES.read();
+    files.values().any(|open| matches!(open, Open::Alias(_, of) if Arc::ptr_eq(of, shared)))
+}
+
 /// `MPI_File_delete`: a log that is being applied must be complete, so that it does not come after.
+/// Logs that were left for later belong to the file, and are removed with it.
 ///
 /// # Safety
 /// `name` is a C string.
-pub unsafe fn delete(name: *const c_char) -> Option<c_int> {
+pub unsafe fn delete(name: *const c_char, hints: Handle) -> Option<c_int> {
     // SAFETY: by the contract of this function.
-    background::wait_for(&unsafe { absolute(name) }?);
-    None
+    let path = unsafe { absolute(name) }?;
+    background::wait_for(&path);
+    let removed = lifetime::last_name_of(&path);
+    // SAFETY: the arguments are those of the caller.
+    let deleted = unsafe { functions::file_delete(name, hints) };
+    if let (SUCCESS, Some(removed)) = (deleted, removed) {
+        lifetime::discard_logs_of(&path, removed, hints);
+    }
+    Some(deleted)
 }
 
 /// `MPI_File_set_size`.
 pub fn set_size(file: Handle, size: i64) -> Option<c_int> {
     let size = u64::try_from(size).ok()?;
-    on_file(file, |file| file.set_size(size), |file| Err(file.refuse_alone("change the size of")))
+    on_file_together(file, |file| file.set_size(size), |file| file.set_size_alone(size))
 }
 
 /// `MPI_File_preallocate`.
 pub fn preallocate(file: Handle, size: i64) -> Option<c_int> {
     let size = u64::try_from(size).ok()?;
-    on_file(file, |file| file.preallocate(size), |file| Err(file.refuse_alone("preallocate")))
+    on_file_together(file, |file| file.preallocate(size), |file| file.preallocate_alone(size))
 }
 
 /// `MPI_File_get_size`.
@@ -289,10 +374,10 @@ pub unsafe fn get_info(file: Handle, result: *mut c_void) -> Option<c_int> {
 
 /// `MPI_File_set_atomicity`.
 pub fn set_atomicity(file: Handle, flag: c_int) -> Option<c_int> {
-    on_file(
+    on_file_together(
         file,
         |file| file.set_atomicity(flag != 0),
-        |file| if flag == 0 { Ok(()) } else { Err(file.refuse_alone("set atomic mode for")) },
+        |file| file.set_atomicity_alone(flag != 0),
     )
 }
 
@@ -302,7 +387,7 @@ pub fn sync(file: Handle) -> Option<c_int> {
         file.sync()?;
         file.sync_through()
     };
-    on_file(file, sync, LoggedFile::sync_alone)
+    on_file_together(file, sync, LoggedFile::sync_alone)
 }
 
 /// `MPI_File_seek`.
@@ -359,8 +444,9 @@ pub unsafe fn transfer(
     completion: Completion,
 ) -> Option<c_int> {
     // The MPI library reports what the access mode forbids.
-    let mode = match find(file)? {
-        Open::File(shared) => shared.lock().as_ref()?.mode(),
+    let open = find(file)?;
+    let mode = match &open {
+        Open::File(shared) => shared.mode,
         Open::Alias(alias, _) => alias.lock().mode(),
     };
     let forbidden = match request.direction {
@@ -369,6 +455,12 @@ pub unsafe fn transfer(
     };
     if mode & forbidden != 0 {
         return None;
+    }
+    if let Open::File(shared) = &open
+        && environment::has_threads()
+        && shared.lock().as_ref()?.waits_for_others(request, &completion)
+    {
+        shared.meet();
     }
     let finish = |logged: &mut LoggedFile, bytes: u64| -> Result<(), MpiError> {
         match completion {
@@ -408,4 +500,32 @@ pub unsafe fn end_transfer(file: Handle, to: *mut c_void) -> Option<c_int> {
         Ok(())
     };
     on_file(file, end, end)
+}
+
+/// Closes the files that the program has not closed before the end of MPI, as all processes do, in the
+/// order in which they were opened: their logs would stay otherwise, without what is in memory.
+pub fn close_all() {
+    let mut open: Vec<(Handle, Shared)> = Vec::new();
+    for (handle, file) in FILES.write().drain() {
+        match file {
+            Open::File(shared) => open.push((handle, shared)),
+            Open::Alias(alias, _) => close_alias(&alias),
+        }
+    }
+    open.sort_by_key(|(_, shared)| shared.opening);
+    for (handle, shared) in open {
+        if shared.comm.rank == 0 {
+            let path = shared.path.display();
+            eprintln!("forebay: {path} is not closed before MPI_Finalize; its log is ended there");
+        }
+        let logged = shared.lock().take();
+        let remains = logged.map_or(Ok(None), |logged| logged.close(false));
+        let ended = remains.and_then(|remains| remains.map_or(Ok(()), ClosedFile::start));
+        // The failure was reported, and the log stays.
+        code(handle, ended);
+    }
+}
+
+fn close_alias(alias: &Mutex<Alias>) {
+    alias.lock().close();
 }

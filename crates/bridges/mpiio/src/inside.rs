@@ -16,3 +16,11 @@ pub fn enter<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     INSIDE.set(false);
     result
 }
+
+/// Runs a function of the program from within the library: its calls are intercepted.
+pub fn leave<T>(body: impl FnOnce() -> T) -> T {
+    let was_inside = INSIDE.replace(false);
+    let result = body();
+    INSIDE.set(was_inside);
+    result
+}

@@ -3,6 +3,7 @@
 //! `FOREBAY_MPIIO_STATISTICS` names a file for them in JSON, or is `-` for a table on standard error.
 
 use crate::file::background;
+use crate::files;
 use crate::mpi::communicator::Communicator;
 use crate::mpi::symbols;
 use crate::mpi::{MpiError, library};
@@ -134,9 +135,10 @@ pub fn add(path: &Path, counters: Counters) {
     FILES.lock().entry(path.to_string_lossy().into_owned()).or_default().add(counters);
 }
 
-/// Ends this library's work before `MPI_Finalize`: waits for logs that are being applied, and
-/// reports. Collective if a report is requested.
+/// Ends this library's work before `MPI_Finalize`: closes the files that are open, waits for logs that
+/// are being applied, and reports. Collective if a file is open or a report is requested.
 pub fn before_finalize() -> Option<c_int> {
+    files::close_all();
     background::wait_for_all();
     if let Some(to) = std::env::var_os("FOREBAY_MPIIO_STATISTICS").filter(|to| !to.is_empty())
         && let Err(MpiError(code)) = report(&to)

@@ -3,6 +3,7 @@
 
 mod background;
 mod durability;
+mod handles;
 mod interception;
 mod libraries;
 mod limits;
@@ -11,5 +12,7 @@ mod order;
 mod pnetcdf_order;
 mod random_programs;
 mod recovery;
+mod removal;
 mod selection;
 mod support;
+mod threads;

@@ -1,8 +1,9 @@
 //! Logs of MPI-IO writes that a job left in an instance, applied to their files on the parallel file
 //! system.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -10,27 +11,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use forebay_mpiio_log::{
-    Alignment, EXTENSION, EntryMemory, FinishedLog, LogFile, LoggedRun, Marks, ScanError,
-    ScannedLog, Target, scan_within,
+    Alignment, EXTENSION, EntryMemory, FileIdentity, FinishedLog, LogFile, LoggedRun, Marks,
+    ScanError, ScannedLog, Target, scan_within,
 };
 use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
 
-use crate::end::{DirHandle, FileHandle, FileKind};
+use crate::end::{DirHandle, FileHandle, FileKind, FileStat};
 use crate::error::{Problem, StageError, describe};
 use crate::location::StageLocation;
 use crate::progress::ProgressCounters;
 use crate::request::StageReport;
 
 /// Applies the logs in the directory `logs` to their files, which are below `below` on the parallel
-/// file system. A file that does not exist is created in an existing directory. When the files are
-/// durable, the logs are removed, so that an interrupted stage can be repeated. `owner` is the user for
+/// file system. A file that was renamed in its directory is found there; one of which the logs do not
+/// know the identity is created in an existing directory if it does not exist. When the files are durable, the logs are removed, so that an interrupted stage can be repeated. `owner` is the user for
 /// whom this is done.
 ///
 /// # Errors
 /// Nothing is written if a log is damaged, unreadable, of another user than `owner`, or names a file
 /// that is not below `below`. The
-/// logs of files that cannot be written are kept; those of others may have been applied.
+/// logs of files that cannot be written are kept; those of others may have been applied. The logs of files
+/// that were removed, or renamed to another directory, are kept and reported when all others are applied.
 pub fn apply_logs(
     logs: &StageLocation,
     below: &StageLocation,
@@ -56,8 +58,12 @@ pub fn apply_logs(
         progress.copied.expect_file(run.bytes());
     }
     progress.set_all_found();
+    let mut lost = Vec::new();
     for run in &runs {
-        apply_run(run, below, progress, &mut report)?;
+        if !apply_run(run, below, progress, &mut report)? {
+            lost.push(problem_of_lost(run, logs));
+            continue;
+        }
         progress.enter_phase(StagePhase::Finishing);
         run.retire(
             |log, marks| {
@@ -72,7 +78,59 @@ pub fn apply_logs(
         )?;
     }
     report.time = started.elapsed();
-    Ok(report)
+    match lost.into_iter().next() {
+        Some(problem) => Err(StageError::Stopped(problem)),
+        None => Ok(report),
+    }
+}
+
+/// The logs of a run have no file to which they could be applied.
+fn problem_of_lost(run: &LoggedRun, logs: &StageLocation) -> Problem {
+    let reason = format!(
+        "was removed or renamed to another directory after it was written; {} logs of it stay in {}: \
+         `forebay log replay --replaced` applies them to what has this path, `forebay log discard` \
+         removes them",
+        run.logs().len(),
+        logs.display().display()
+    );
+    Problem::new(run.target(), reason, Errno::STALE)
+}
+
+/// The name of a run's file in its directory. `None` if it was removed or renamed to another one.
+fn name_of(
+    run: &LoggedRun,
+    directory: &dyn DirHandle,
+    name: &OsStr,
+) -> Result<Option<OsString>, Errno> {
+    let Some(file) = run.file() else { return Ok(Some(name.to_owned())) };
+    let is_same = |name: &OsStr| match directory.open(name, None) {
+        Ok(found) => identity_of(&*found).is_ok_and(|found| found.is_same(file)),
+        Err(_) => false,
+    };
+    if !run.is_superseded() && is_same(name) {
+        return Ok(Some(name.to_owned()));
+    }
+    let mut candidates: Vec<OsString> = Vec::new();
+    directory.read_dir(&mut |name, stat| {
+        let is_candidate =
+            |stat: FileStat| stat.kind == FileKind::File && stat.inode.1 == file.inode;
+        if stat.is_ok_and(is_candidate) {
+            candidates.push(name.to_owned());
+        }
+        true
+    })?;
+    let renamed = candidates.into_iter().find(|name| is_same(name));
+    // An earlier stage, which was interrupted, may have created it.
+    Ok(renamed.or_else(|| run.was_begun().then(|| name.to_owned())))
+}
+
+/// The identity of an open file; without the time of creation if it has no descriptor.
+fn identity_of(file: &dyn FileHandle) -> Result<FileIdentity, Errno> {
+    if let Some(descriptor) = file.descriptor() {
+        let file = File::from(descriptor.try_clone_to_owned().map_err(|_| Errno::IO)?);
+        return FileIdentity::of_file(&file).ok_or(Errno::IO);
+    }
+    Ok(FileIdentity { inode: file.stat()?.inode.1, born: 0 })
 }
 
 fn stopped(path: &Path, action: &str, errno: Errno) -> StageError {
@@ -178,20 +236,24 @@ impl Target for Applied<'_> {
     }
 }
 
-/// Writes the entries of a run to their file, and makes it durable.
+/// Writes the entries of a run to their file, and makes it durable. Returns whether the file was found.
 fn apply_run(
     run: &LoggedRun,
     below: &StageLocation,
     progress: &ProgressCounters,
     report: &mut StageReport,
-) -> Result<(), StageError> {
+) -> Result<bool, StageError> {
     // What is in the file already needs no file: the program may have renamed or removed it.
     if run.is_empty() {
         progress.copied.add_file();
-        return Ok(());
+        return Ok(true);
     }
     let location = below.sibling(run.target());
     let (directory, name) = location.open_parent().map_err(StageError::Stopped)?;
+    let found = name_of(run, &*directory, &name);
+    let Some(name) = found.map_err(|errno| stopped(run.target(), "looking for it", errno))? else {
+        return Ok(false);
+    };
     let opened = directory.create(&name, true);
     let file = opened.map_err(|errno| match errno {
         Errno::EXIST => {
@@ -219,7 +281,7 @@ fn apply_run(
     progress.copied.add_file();
     report.files += 1;
     report.bytes += applied.bytes;
-    Ok(())
+    Ok(true)
 }
 
 /// Writes marks to a log and makes them durable.

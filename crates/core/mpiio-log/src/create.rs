@@ -1,5 +1,6 @@
 //! Creation of logs.
 
+use crate::file_identity::FileIdentity;
 use crate::format::{
     Geometry, HEADER_BYTES, Header, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES, salt,
 };
@@ -58,6 +59,7 @@ impl LogWriter {
             created,
             run: identity.run.clone().into_bytes(),
             target: identity.target.as_os_str().as_bytes().to_vec(),
+            file: FileIdentity::of(&identity.target),
         };
         let header = header.encode()?;
         let (path, file) = create_file(directory, identity)?;

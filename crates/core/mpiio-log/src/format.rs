@@ -12,6 +12,7 @@
 //! All numbers are little-endian.
 
 use crate::checksum::{crc32c, crc32c_append};
+use crate::file_identity::FileIdentity;
 use std::io;
 
 /// First bytes of a log file.
@@ -41,7 +42,9 @@ pub const MIN_SEGMENT_BYTES: u64 = 16 << 10;
 /// Largest segment.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// Longest target path and run in a header.
-pub(crate) const MAX_NAMES_BYTES: usize = HEADER_BYTES as usize - FIXED_BYTES;
+pub(crate) const MAX_NAMES_BYTES: usize = BORN_AT - FIXED_BYTES;
+/// Offset of the file's time of creation.
+const BORN_AT: usize = HEADER_BYTES as usize - 8;
 /// Bytes of a header before the names.
 const FIXED_BYTES: usize = 56;
 
@@ -104,6 +107,8 @@ pub(crate) struct Header {
     pub created: u64,
     pub run: Vec<u8>,
     pub target: Vec<u8>,
+    /// The file that the target's path named; `None` also in logs of older programs.
+    pub file: Option<FileIdentity>,
 }
 
 /// Reason why a header cannot be read.
@@ -135,11 +140,13 @@ impl Header {
         bytes.extend_from_slice(&self.ranks.to_le_bytes());
         bytes.extend_from_slice(&(self.run.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.target.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&[0; 8]);
+        let file = self.file.unwrap_or(FileIdentity { inode: 0, born: 0 });
+        bytes.extend_from_slice(&file.inode.to_le_bytes());
         assert_eq!(bytes.len(), FIXED_BYTES);
         bytes.extend_from_slice(&self.run);
         bytes.extend_from_slice(&self.target);
         bytes.resize(HEADER_BYTES as usize, 0);
+        bytes[BORN_AT..].copy_from_slice(&file.born.to_le_bytes());
         let sum = crc32c(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         Ok(bytes)
@@ -169,12 +176,14 @@ impl Header {
         let geometry = Geometry { slots, segment_bytes, salt: salt(created) };
         let (run, target) = (u32_at(bytes, 40)? as usize, u32_at(bytes, 44)? as usize);
         let names = bytes.get(FIXED_BYTES..)?;
+        let file = FileIdentity { inode: u64_at(bytes, 48)?, born: u64_at(bytes, BORN_AT)? };
         let header = Header {
             geometry,
             ranks: u32_at(bytes, 36)?,
             created,
             run: names.get(..run)?.to_vec(),
             target: names.get(run..run.checked_add(target)?)?.to_vec(),
+            file: Some(file).filter(|file| file.inode != 0),
         };
         (geometry.is_valid() && header.ranks <= MAX_RANKS).then_some(header)
     }

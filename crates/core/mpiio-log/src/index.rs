@@ -55,6 +55,14 @@ impl Index {
         self.levels.retain(|_, entries| !entries.is_empty());
     }
 
+    /// Removes the entries of epochs below this one, because the file contains them.
+    pub fn remove_before(&mut self, epoch: u64) {
+        for entries in self.levels.values_mut() {
+            entries.retain(|(_, order), _| order.epoch >= epoch);
+        }
+        self.levels.retain(|_, entries| !entries.is_empty());
+    }
+
     /// Removes everything.
     pub fn clear(&mut self) {
         self.levels.clear();

@@ -18,6 +18,7 @@ mod create;
 mod datatype;
 mod encoding;
 mod entry;
+mod file_identity;
 mod format;
 mod gather;
 mod identity;
@@ -44,12 +45,13 @@ pub use batches::EntryMemory;
 pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
+pub use file_identity::FileIdentity;
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
 pub use gather::{gather, read_pieces};
 pub use identity::{EXTENSION, Identity, Limits, MARK_EXTENSION};
 pub use index::Index;
 pub use log_file::{LogFile, LogReader};
-pub use logged_run::{FinishedLog, LoggedRun, Marks};
+pub use logged_run::{FinishedLog, LoggedRun, Marks, Whereabouts};
 pub use merge::{MergeCounts, Merged, Piece, merge};
 pub use netcdf::{NetcdfFile, Subarray, Variable, file_start};
 pub use plan::{
@@ -57,8 +59,8 @@ pub use plan::{
     write_merged,
 };
 pub use replay::{
-    Discarded, Left, ReplayError, ReplayOptions, Replayed, discard, foreign_logs, is_in_use, logs,
-    replay,
+    Discarded, Left, ReplayError, ReplayOptions, Replayed, discard, discard_of_removed,
+    foreign_logs, is_in_use, logs, replay,
 };
 pub use request_sizes::{PAST_LOG, alignment_for, log_read_bytes, log_request_bytes, logged_bytes};
 pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file, scan_within};

@@ -2,6 +2,7 @@
 
 use crate::batches::{EntryMemory, Orders, OutlinedSlot, batches, contains};
 use crate::entry::{Entry, Place};
+use crate::file_identity::FileIdentity;
 use crate::format::{ENCODED_STATE_BYTES, SlotState};
 use crate::log_file::LogReader;
 use crate::plan::{Alignment, Applied, Target, apply, plan};
@@ -27,6 +28,10 @@ pub struct LoggedRun {
     target: PathBuf,
     run: String,
     created: SystemTime,
+    /// The file that the path named when the logs were created, if that is known.
+    file: Option<FileIdentity>,
+    /// The logs of a later run belong to another file of this path.
+    is_superseded: bool,
     missing_ranks: Vec<u32>,
     skipped: u64,
     /// Entries of smaller epochs are in the file: their flush was interrupted between two logs.
@@ -42,6 +47,17 @@ pub struct LoggedRun {
     /// Slots whose entries are read when they are applied.
     outlined: Vec<OutlinedSlot>,
     reader: LogReader,
+}
+
+/// The place of the file of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It has this path, or is to be created there.
+    At(PathBuf),
+    /// Its path names another file, and it is not in its directory.
+    Replaced,
+    /// It has no name in its directory: it was removed, or renamed to another one.
+    Missing,
 }
 
 /// A log of a [`LoggedRun`], and how it is marked as applied.
@@ -66,6 +82,12 @@ impl LoggedRun {
         }
         let mut runs: Vec<_> = runs.into_values().filter_map(LoggedRun::new).collect();
         runs.sort_by_key(|run| run.created);
+        let mut last: BTreeMap<PathBuf, FileIdentity> = BTreeMap::new();
+        for run in runs.iter_mut().rev() {
+            let Some(file) = run.file else { continue };
+            let newest = *last.entry(run.target.clone()).or_insert(file);
+            run.is_superseded = !newest.is_same(file);
+        }
         runs
     }
 
@@ -79,6 +101,8 @@ impl LoggedRun {
             target: first.target.clone(),
             run: first.run.clone(),
             created: logs.iter().map(|log| log.created).min()?,
+            file: logs.iter().find_map(|log| log.file),
+            is_superseded: false,
             missing_ranks: (0..first.ranks).filter(|rank| !present.contains(rank)).collect(),
             skipped: 0,
             applied_epoch: states().map(|state| state.applied_epoch).max().unwrap_or(0),
@@ -148,9 +172,47 @@ impl LoggedRun {
         self.created
     }
 
+    /// The file that the path named when the logs were created, if that is known.
+    pub fn file(&self) -> Option<FileIdentity> {
+        self.file
+    }
+
+    /// Whether an interrupted replay may have created the file.
+    pub fn was_begun(&self) -> bool {
+        self.was_begun
+    }
+
+    /// Whether the logs of a later run are for another file of this path, so that this one's was removed
+    /// or renamed.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded
+    }
+
+    /// Looks for the file: by its path or, if that names another file or none now, in its directory.
+    pub fn find_target(&self) -> Whereabouts {
+        let Some(file) = self.file else {
+            return if self.is_older() { Whereabouts::Replaced } else { self.at_its_path() };
+        };
+        let named = FileIdentity::of(&self.target);
+        if !self.is_superseded && named.is_some_and(|named| named.is_same(file)) {
+            return self.at_its_path();
+        }
+        let directory = self.target.parent().unwrap_or(Path::new("/"));
+        match file.find_in(directory) {
+            Some(path) => Whereabouts::At(path),
+            None if self.was_begun => self.at_its_path(),
+            None if self.target.exists() || self.is_superseded => Whereabouts::Replaced,
+            None => Whereabouts::Missing,
+        }
+    }
+
+    fn at_its_path(&self) -> Whereabouts {
+        Whereabouts::At(self.target.clone())
+    }
+
     /// Whether the file was created after the logs, as far as its file system knows: what they
     /// contain belonged to a file of the same name that was removed.
-    pub fn is_replaced(&self) -> bool {
+    fn is_older(&self) -> bool {
         // An earlier replay, which was interrupted, may have created the file.
         if self.was_begun {
             return false;

@@ -4,8 +4,9 @@
 //! durable, the log is marked as applied and then removed, so that a later replay changes nothing.
 
 use crate::batches::EntryMemory;
+use crate::file_identity::FileIdentity;
 use crate::identity::{MARK_EXTENSION, is_log_name};
-use crate::logged_run::{FinishedLog, LoggedRun, Marks};
+use crate::logged_run::{FinishedLog, LoggedRun, Marks, Whereabouts};
 use crate::plan::{Alignment, Applied, Target};
 use crate::scan::{ScanError, ScannedLog, scan_file, scan_within, target_of};
 use crate::writer::sync_parent;
@@ -25,7 +26,8 @@ pub struct ReplayOptions {
     pub target: Option<PathBuf>,
     /// Replay the valid entries of damaged logs, too. Damaged logs are kept.
     pub skip_damaged: bool,
-    /// Replay also the logs of files that were created after them.
+    /// Replay also the logs of files that were removed, or renamed to another directory, to what has
+    /// their paths now.
     pub replaced: bool,
     /// Leave runs of which the log of a process is missing or may be in use, and the later runs of
     /// their files; ignore logs that may belong to other files.
@@ -101,8 +103,10 @@ impl std::error::Error for ReplayError {}
 /// Reason to leave the logs of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The file was created after them, so that what they contain belonged to another one.
+    /// Their path names another file, which was created later.
     Replaced,
+    /// The file was removed, or renamed to another directory.
+    Missing,
     /// Logs are missing, of this run or of an earlier one.
     Incomplete,
 }
@@ -217,11 +221,16 @@ pub fn replay(
     }
     let mut incomplete = BTreeSet::new();
     let replay_next = |run: &LoggedRun| {
-        let left = left(run, &incomplete, options);
+        let place = place_of(run, options);
+        let left = left(run, &place, &incomplete, options);
         if left == Some(Left::Incomplete) {
             incomplete.insert(run.target().to_owned());
         }
-        replay_run(run, left, options)
+        let path = match &place {
+            Whereabouts::At(path) => path,
+            Whereabouts::Replaced | Whereabouts::Missing => run.target(),
+        };
+        replay_run(run, path, left, options)
     };
     LoggedRun::group(logs).iter().map(replay_next).collect()
 }
@@ -243,6 +252,27 @@ pub fn discard(directory: &Path, target: Option<&Path>) -> Result<Vec<Discarded>
         }
     }
     Ok(discarded)
+}
+
+/// Removes the user's logs of a file that was removed: those of this path, unless they belong to another
+/// file that had it, or of this identity. Logs in use stay.
+///
+/// # Errors
+/// The directory cannot be read, or a log not be removed.
+pub fn discard_of_removed(
+    directory: &Path,
+    target: &Path,
+    removed: FileIdentity,
+) -> Result<(), ReplayError> {
+    for path in own_logs(directory)? {
+        let header = open_plain(&path, false).ok().and_then(|file| target_of(&file));
+        let is_of_removed = header
+            .is_some_and(|(of, file)| file.map_or(of == target, |file| file.is_same(removed)));
+        if is_of_removed && open_exclusively(&path, true).is_ok() {
+            remove(&path)?;
+        }
+    }
+    Ok(())
 }
 
 fn log_error(path: &Path, error: io::Error) -> ReplayError {
@@ -295,7 +325,7 @@ fn open_log(
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(_) => None,
         };
-        let is_other = of.map_or(options.complete_only, |of| of != *wanted);
+        let is_other = of.map_or(options.complete_only, |of| !is_of(&of, wanted));
         if is_other {
             return Ok(None);
         }
@@ -304,7 +334,10 @@ fn open_log(
         Err(ReplayError::InUse(_)) if options.complete_only => return Ok(None),
         other => other?,
     };
-    let is_wanted = |log: &ScannedLog| options.target.as_ref().is_none_or(|of| *of == log.target);
+    let is_wanted = |log: &ScannedLog| {
+        let of = (log.target.clone(), log.file);
+        options.target.as_ref().is_none_or(|wanted| is_of(&of, wanted))
+    };
     match scan_within(path, Box::new(file), memory) {
         Ok(log) => Ok(Some(log).filter(is_wanted)),
         Err(ScanError::Blank) => {
@@ -315,8 +348,27 @@ fn open_log(
     }
 }
 
+/// Whether a log with this path and file is of the file `wanted`, which may have been renamed.
+fn is_of((path, file): &(PathBuf, Option<FileIdentity>), wanted: &Path) -> bool {
+    let is_renamed =
+        |file: &FileIdentity| FileIdentity::of(wanted).is_some_and(|wanted| wanted.is_same(*file));
+    path == wanted || file.as_ref().is_some_and(is_renamed)
+}
+
+/// Where the entries of a run are written.
+fn place_of(run: &LoggedRun, options: &ReplayOptions) -> Whereabouts {
+    match run.find_target() {
+        Whereabouts::Replaced | Whereabouts::Missing if options.replaced => {
+            Whereabouts::At(run.target().to_owned())
+        }
+        found => found,
+    }
+}
+
+/// Writes the entries of a run to the file with this path.
 fn replay_run(
     run: &LoggedRun,
+    path: &Path,
     left: Option<Left>,
     options: &ReplayOptions,
 ) -> Result<Replayed, ReplayError> {
@@ -337,13 +389,13 @@ fn replay_run(
     if !run.is_empty() {
         // Before the file is created, so that it is not taken for one that came later. If it exists,
         // nothing may say that a replay has created it: the replay may fail, and the user remove it.
-        if !run.target().exists() {
+        if !path.exists() {
             for log in run.logs() {
                 mark(log, &log.together).map_err(|error| log_error(&log.path, error))?;
             }
         }
-        replayed.applied = write_target(run, options)
-            .map_err(|error| ReplayError::Target { path: run.target().to_owned(), error })?;
+        replayed.applied = write_target(run, path, options)
+            .map_err(|error| ReplayError::Target { path: path.to_owned(), error })?;
     }
     run.retire(
         |log, marks| mark(log, marks).map_err(|error| log_error(&log.path, error)),
@@ -354,20 +406,26 @@ fn replay_run(
 
 /// Reason to leave a run. `incomplete` are files with an earlier run that is left: a later one stays,
 /// too, or a replay of the earlier one by hand would put older data over newer.
-fn left(run: &LoggedRun, incomplete: &BTreeSet<PathBuf>, options: &ReplayOptions) -> Option<Left> {
+fn left(
+    run: &LoggedRun,
+    place: &Whereabouts,
+    incomplete: &BTreeSet<PathBuf>,
+    options: &ReplayOptions,
+) -> Option<Left> {
     if run.is_empty() {
         return None;
     }
-    if !options.replaced && run.is_replaced() {
-        return Some(Left::Replaced);
+    match place {
+        Whereabouts::At(_) => {}
+        Whereabouts::Replaced => return Some(Left::Replaced),
+        Whereabouts::Missing => return Some(Left::Missing),
     }
     let is_incomplete = !run.missing_ranks().is_empty() || incomplete.contains(run.target());
     (options.complete_only && is_incomplete).then_some(Left::Incomplete)
 }
 
 /// Writes the entries to the file and makes it durable.
-fn write_target(run: &LoggedRun, options: &ReplayOptions) -> io::Result<Applied> {
-    let target = run.target();
+fn write_target(run: &LoggedRun, target: &Path, options: &ReplayOptions) -> io::Result<Applied> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
     let applied = run.apply(&file, options.alignment, &options.memory)?;
     Target::sync(&file)?;

@@ -2,6 +2,7 @@
 
 use crate::batches::{EntryMemory, Outline};
 use crate::entry::Entry;
+use crate::file_identity::FileIdentity;
 use crate::format::{BadHeader, ENCODED_STATE_BYTES, Geometry, HEADER_BYTES, Header, SlotState};
 use crate::log_file::{LogFile, LogReader};
 use crate::replay::open_plain;
@@ -110,6 +111,8 @@ pub struct ScannedLog {
     pub ranks: u32,
     /// Time of creation.
     pub created: SystemTime,
+    /// The file that the path named then, if that is known.
+    pub file: Option<FileIdentity>,
     /// The slots that processes took.
     pub slots: Vec<ScannedSlot>,
     /// For the data of the entries; they have log number 0.
@@ -188,6 +191,7 @@ pub fn scan_within(
         run: String::from_utf8_lossy(&header.run).into_owned(),
         ranks: header.ranks,
         created: UNIX_EPOCH + Duration::from_nanos(header.created),
+        file: header.file,
         slots,
         reader,
         geometry: header.geometry,
@@ -195,11 +199,11 @@ pub fn scan_within(
 }
 
 /// The file to which a log belongs, from its header alone; `None` if that cannot be read.
-pub(crate) fn target_of(file: &File) -> Option<PathBuf> {
+pub(crate) fn target_of(file: &File) -> Option<(PathBuf, Option<FileIdentity>)> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
     file.read_range(&mut bytes, 0).ok()?;
     let header = Header::decode(&bytes).ok()?;
-    Some(PathBuf::from(OsString::from_vec(header.target)))
+    Some((PathBuf::from(OsString::from_vec(header.target)), header.file))
 }
 
 /// The newer one of the valid copies of a slot's state.

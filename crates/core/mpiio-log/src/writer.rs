@@ -386,6 +386,18 @@ impl LogWriter {
         self.reset().inspect_err(|_| self.state.applied_epoch = applied_epoch)
     }
 
+    /// Notes durably that what all processes wrote in epochs below `epoch` is in the file, which the
+    /// caller has made durable: a replay of the logs of all processes does not apply it again. The
+    /// entries stay.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn note_applied_below(&mut self, epoch: u64) -> io::Result<()> {
+        let applied_epoch = self.state.applied_epoch.max(epoch);
+        self.write_state(SlotState { applied_epoch, ..self.state })?;
+        self.tail.file().sync_data()
+    }
+
     /// Closes a log whose entries will be applied later, for example by the storage nodes after the
     /// job. All entries are durable then, and a damaged one is always noticed.
     ///
@@ -412,9 +424,12 @@ impl LogWriter {
     /// # Errors
     /// The log cannot be written or removed.
     pub fn discard(mut self) -> io::Result<()> {
-        // A removal that is not durable must not bring the entries back.
+        let is_blank = self.last_sequence() == 0;
         self.reset()?;
-        std::fs::remove_file(&self.path)
+        std::fs::remove_file(&self.path)?;
+        // The kernel may have written entries that were never synced, and the log without its state: after
+        // a power failure they must not come back, over what is written to the file from now on.
+        if is_blank { Ok(()) } else { sync_parent(&self.path) }
     }
 
     fn write_state(&mut self, state: SlotState) -> io::Result<()> {

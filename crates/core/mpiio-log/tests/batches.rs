@@ -14,7 +14,8 @@ const RANKS: u32 = 3;
 fn log_writes(seed: u64, logs: &Path, target: &Path) {
     fs::create_dir(logs).unwrap();
     let mut random = RandomSequence::new(seed);
-    let views: Vec<_> = (0..3).map(|_| Arc::new(view(&mut random, seed.is_multiple_of(2)))).collect();
+    let views: Vec<_> =
+        (0..3).map(|_| Arc::new(view(&mut random, seed.is_multiple_of(2)))).collect();
     let limits =
         Limits { bytes: 4 << 20, entries: 10_000, segment_bytes: 16 << 10, buffer_bytes: 3000 };
     let writer = |rank| {

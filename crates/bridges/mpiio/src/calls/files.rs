@@ -16,7 +16,7 @@ intercept! {
         unsafe { files::close(file) };
     MPI_File_delete PMPI_File_delete (path: *const c_char, info: Handle) =
         // SAFETY: as above.
-        unsafe { files::delete(path) };
+        unsafe { files::delete(path, info) };
     MPI_File_set_view PMPI_File_set_view (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle) =
         // SAFETY: as above.
         unsafe { files::set_view(file, displacement, etype, filetype, representation, info) };

@@ -6,11 +6,15 @@
 //! first handle.
 
 use super::LoggedFile;
+use super::lifetime::preallocate;
 use super::shared_pointer::SharedPointer;
 use super::transfer::{Completion, Participation, Place, Request};
 use super::view::{DecodedView, FileView};
-use crate::mpi::{Handle, MODE_APPEND, MpiError, library};
+use crate::mpi::communicator::check;
+use crate::mpi::{Handle, MODE_APPEND, MpiError, functions};
+use forebay_mpiio_log::View;
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A second handle of a logged file.
@@ -67,13 +71,7 @@ impl Alias {
     }
 
     /// Sets the view of this handle.
-    pub fn set_view(&mut self, file: &LoggedFile, view: DecodedView) -> Result<(), MpiError> {
-        if !view.native {
-            return Err(file.failed(
-                "log",
-                &"a second handle of the file has a data representation other than native",
-            ));
-        }
+    pub fn set_view(&mut self, view: DecodedView) -> Result<(), MpiError> {
         self.view = view.view(&self.view)?;
         self.position = 0;
         self.shared.set(0);
@@ -81,7 +79,7 @@ impl Alias {
     }
 
     /// Removes what belongs to the handle.
-    pub fn close(self) {
+    pub fn close(&self) {
         self.shared.remove();
     }
 }
@@ -119,9 +117,43 @@ impl LoggedFile {
         unsafe { self.transfer(&alone, buffer, count, datatype, completion) }
     }
 
-    /// Refusal of a collective change of the file through a handle that this process has alone.
-    pub fn refuse_alone(&self, what: &str) -> MpiError {
-        self.failed(what, &"this process has opened it a second time, alone, while it is logged");
-        MpiError(library().error_io)
+    /// `MPI_File_set_size` of a handle that this process has alone. What is logged behind the new end
+    /// is not applied.
+    pub fn set_size_alone(&mut self, size: u64) -> Result<(), MpiError> {
+        self.settle_under([size..u64::MAX])?;
+        self.target.set_len(size).map_err(|error| self.failed("change the size of", &error))?;
+        self.unsynced = true;
+        if size < self.known_end {
+            let length = self.known_end - size;
+            self.note_past_log(Arc::new(View::bytes(0)), size, length)?;
+            self.known_end = size;
+        }
+        Ok(())
+    }
+
+    /// `MPI_File_preallocate` of a handle that this process has alone.
+    pub fn preallocate_alone(&mut self, size: u64) -> Result<(), MpiError> {
+        self.unsynced = true;
+        preallocate(&self.target, size).map_err(|error| self.failed("preallocate", &error))
+    }
+
+    /// `MPI_File_set_atomicity` of a handle that this process has alone, which has no other processes
+    /// with which its accesses could conflict.
+    pub fn set_atomicity_alone(&mut self, atomic: bool) -> Result<(), MpiError> {
+        // SAFETY: the handle is that of an open file.
+        check(unsafe { functions::file_set_atomicity(self.handle, i32::from(atomic)) })
+    }
+
+    /// Prepares for a handle of this process that is left to the MPI library: what this process knows
+    /// is in the file.
+    pub fn settle_for_passed_handle(&mut self) -> Result<(), MpiError> {
+        self.settle_for_second_handle()?;
+        if self.settle_own()? {
+            return Ok(());
+        }
+        Err(self.failed(
+            "change the data representation of a second handle of",
+            &"the file has logged writes that other processes may have replaced; sync it before",
+        ))
     }
 }

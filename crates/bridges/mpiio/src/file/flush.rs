@@ -94,11 +94,18 @@ impl LoggedFile {
         let written = self.writer.flush();
         let alone = u64::from(written.is_err() || !self.readable);
         // A process may have synced through a handle of its own; another one writes its data.
-        let [alone, synced, epoch] = self.comm.max([alone, u64::from(self.synced), self.epoch])?;
+        let [alone, synced, epoch, settled] =
+            self.comm.max([alone, u64::from(self.synced), self.epoch, self.settled.through()])?;
         self.synced = synced != 0;
         let epoch = self.agree(epoch);
         self.exchange()?;
-        let Some(range) = self.index.cover(1).pop() else { return Ok(()) };
+        self.index.remove_before(settled);
+        let range = match self.index.cover(1).pop() {
+            Some(range) => range,
+            // The logs are emptied.
+            None if settled > 0 => 0..0,
+            None => return Ok(()),
+        };
         let result = self.apply_part(&range, alone != 0);
         // All ranks must have written before a log is emptied.
         let [failures] = self.comm.max([u64::from(result.is_err())])?;
@@ -117,6 +124,7 @@ impl LoggedFile {
         // No log is removed before all are released.
         self.index.clear();
         self.clear_in_file();
+        self.settled.reset();
         self.exchanged = self.writer.last_sequence();
         self.exchange_epoch = self.epoch;
         self.known_end = 0;

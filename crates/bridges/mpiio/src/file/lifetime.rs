@@ -2,6 +2,7 @@
 
 use super::background::ClosedFile;
 use super::log_mapping::{self, CreatedLog};
+use super::settle::Settled;
 use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::FileView;
@@ -13,7 +14,11 @@ use crate::mpi::{
 };
 use crate::selection::{Flush, Settings, select};
 use crate::statistics::{self, Counters};
-use forebay_mpiio_log::{Identity, Index, Left, ReplayError, ReplayOptions, replay};
+use forebay_mpiio_log::{
+    FileIdentity, Identity, Index, Left, ReplayError, ReplayOptions, discard_of_removed, replay,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,6 +35,9 @@ struct Opened {
     target: File,
     id: FileId,
 }
+
+/// Directories of logs that this process has used.
+static DIRECTORIES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Files that were opened and are logged.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -57,6 +65,7 @@ impl LoggedFile {
         }
         let message = program.broadcast_string(message, 0)?;
         let Some((run, mut settings)) = parse(&message) else { return Ok(None) };
+        DIRECTORIES.lock().insert(settings.directory.clone());
         let comm = program.duplicate()?;
         let opened = open(&comm, path, mode, &run, &mut settings)?;
         let own = match &opened {
@@ -89,7 +98,8 @@ impl LoggedFile {
         if mode & MODE_APPEND != 0 {
             file.position = file.size()?;
         }
-        file.shared = SharedPointer::new(file.shared_pointer_path(&run), file.position);
+        file.shared = SharedPointer::new(file.common_path(&run, "shared_pointer"), file.position);
+        file.settled = Settled::new(file.common_path(&run, "settled"));
         Ok(Some(file))
     }
 
@@ -135,30 +145,32 @@ impl LoggedFile {
             unsynced: false,
             synced: false,
             opened_twice: false,
+            settled: Settled::default(),
             split: None,
             counters: Counters { opened: 1, ..Counters::default() },
         }
     }
 
-    /// The file of the shared pointer is next to the logs if all see that directory, otherwise next
-    /// to the file.
-    fn shared_pointer_path(&self, run: &str) -> PathBuf {
+    /// A file of all processes. It is next to the logs if all see that directory, otherwise next to the
+    /// file.
+    fn common_path(&self, run: &str, what: &str) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let directory = if self.readable {
             self.settings.directory.as_path()
         } else {
             self.path.parent().unwrap_or(Path::new("/"))
         };
-        directory.join(format!(".{name}.{run}.shared_pointer"))
+        directory.join(format!(".{name}.{run}.{what}"))
     }
 
     /// Ends the logging of a file that is about to be closed. Collective. Returns the log that is to
-    /// be applied when it is closed, if any.
-    pub fn close(mut self) -> Result<Option<ClosedFile>, MpiError> {
+    /// be applied when it is closed, if any. `has_alias`: this process keeps a handle that it has
+    /// alone.
+    pub fn close(mut self, has_alias: bool) -> Result<Option<ClosedFile>, MpiError> {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
-            match self.settings.flush {
+            match self.flush_at_close(has_alias)? {
                 Flush::Background if self.world && self.readable => {
                     return background::prepare(self);
                 }
@@ -167,6 +179,18 @@ impl LoggedFile {
             }
         };
         self.end(result, CreatedLog::discard).map(|()| None)
+    }
+
+    /// When the log is applied. The data must be in the file at once if another handle may read it or
+    /// write over it. Collective.
+    fn flush_at_close(&self, has_alias: bool) -> Result<Flush, MpiError> {
+        if self.settings.flush == Flush::Close {
+            return Ok(Flush::Close);
+        }
+        // What is written to a file without a name is not for the movers either.
+        let is_removed = self.target.metadata().is_ok_and(|found| found.nlink() == 0);
+        let [twice] = self.comm.max([u64::from(self.opened_twice || has_alias || is_removed)])?;
+        Ok(if twice == 0 { self.settings.flush } else { Flush::Close })
     }
 
     /// Completes a log that the movers of the burst buffer will apply. Collective. If a process cannot
@@ -195,9 +219,10 @@ impl LoggedFile {
         result: Result<(), MpiError>,
         finish: impl FnOnce(CreatedLog) -> io::Result<()>,
     ) -> Result<(), MpiError> {
-        let LoggedFile { comm, path, writer, owns_log, shared, counters, .. } = self;
+        let LoggedFile { comm, path, writer, owns_log, shared, settled, counters, .. } = self;
         if comm.rank == 0 {
             shared.remove();
+            settled.remove();
         }
         comm.free();
         statistics::add(&path, counters);
@@ -255,17 +280,7 @@ impl LoggedFile {
     /// `MPI_File_preallocate`, which changes no data. Collective.
     pub fn preallocate(&mut self, size: u64) -> Result<(), MpiError> {
         self.advance();
-        self.change_size(|file| {
-            let flags = rustix::fs::FallocateFlags::empty();
-            match rustix::fs::fallocate(file, flags, 0, size) {
-                Ok(()) => Ok(()),
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                    let length = file.metadata()?.len();
-                    if length < size { file.set_len(size) } else { Ok(()) }
-                }
-                Err(error) => Err(error.into()),
-            }
-        })
+        self.change_size(|file| preallocate(file, size))
     }
 
     /// Changes the size of the file, by the first rank.
@@ -309,6 +324,13 @@ impl LoggedFile {
         self.flush()
     }
 
+    /// Prepares for a second handle of other processes: what was synced must be in the file now, and
+    /// each later sync reaches it.
+    pub fn settle_for_second_handle(&mut self) -> Result<(), MpiError> {
+        self.opened_twice = true;
+        self.settle()
+    }
+
     /// Notes that a second handle of the file exists.
     pub fn set_opened_twice(&mut self) {
         self.opened_twice = true;
@@ -319,10 +341,14 @@ impl LoggedFile {
         self.id
     }
 
-    /// Whether it was opened by this path, or is the file that the path names now. Processes whose
-    /// nodes cache names may see different files, but the same path.
-    pub fn is_named(&self, path: &Path, id: Option<FileId>) -> bool {
-        self.path == path || id == Some(self.id)
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The processes that opened it.
+    pub fn communicator(&self) -> Communicator {
+        self.comm.clone()
     }
 
     /// Number of files that this process opened before and logs: the same order on all processes
@@ -334,6 +360,43 @@ impl LoggedFile {
     /// Access mode of `MPI_File_open`.
     pub fn mode(&self) -> i32 {
         self.mode
+    }
+}
+
+/// The identity of the file that a path names, if it has no other name.
+pub fn last_name_of(path: &Path) -> Option<FileIdentity> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    if !found.is_file() || found.nlink() > 1 {
+        return None;
+    }
+    FileIdentity::of(path)
+}
+
+/// Removes the logs of a file that was removed. A failure is reported; a replay finds that the logs
+/// belong to another file.
+pub fn discard_logs_of(path: &Path, removed: FileIdentity, hints: Handle) {
+    // An earlier run may have been killed.
+    let selected = select(path, hints).map(|settings| settings.directory);
+    let used = DIRECTORIES.lock().clone();
+    for directory in used.iter().chain(selected.iter().filter(|path| !used.contains(*path))) {
+        if let Err(error) = discard_of_removed(directory, path, removed) {
+            report(path, "discard the logs of", &error);
+        }
+    }
+}
+
+/// Allocates the first `size` bytes of a file, which becomes longer if it is shorter.
+pub(super) fn preallocate(file: &File, size: u64) -> io::Result<()> {
+    if size == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            let length = file.metadata()?.len();
+            if length < size { file.set_len(size) } else { Ok(()) }
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -357,7 +420,7 @@ fn recover(path: &Path, logs: &Path) {
                         "forebay: {path}: applied {} writes of an earlier run from {count} logs",
                         run.entries
                     ),
-                    Some(Left::Replaced) => eprintln!(
+                    Some(Left::Replaced | Left::Missing) => eprintln!(
                         "forebay: {path} was created after {count} logs of this name in {logs}; \
                          'forebay log discard {logs} --file {path}' removes them"
                     ),

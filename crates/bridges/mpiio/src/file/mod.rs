@@ -20,6 +20,7 @@ mod log_mapping;
 pub mod memory;
 pub mod pointers;
 pub mod read;
+mod settle;
 pub mod shared_pointer;
 pub mod sources;
 pub mod through;
@@ -33,6 +34,7 @@ use crate::selection::Settings;
 use crate::statistics::Counters;
 use forebay_mpiio_log::{Index, LogWriter};
 use library_view::LibraryView;
+use settle::Settled;
 use shared_pointer::SharedPointer;
 use sources::Logs;
 use std::fs::File;
@@ -105,6 +107,8 @@ pub struct LoggedFile {
     synced: bool,
     /// The program has opened the file a second time, so that a sync must reach the file.
     opened_twice: bool,
+    /// What one process has brought into the file for all.
+    settled: Settled,
     /// Result of the split collective operation that was begun.
     split: Option<u64>,
     counters: Counters,

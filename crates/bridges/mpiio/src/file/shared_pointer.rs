@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A shared file pointer.
 #[derive(Debug)]
@@ -36,11 +36,7 @@ impl SharedPointer {
     /// Adds to the pointer and returns the value of before.
     pub fn fetch_add(&mut self, count: u64) -> io::Result<u64> {
         if self.file.is_none() {
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false);
-            // Another user may have made a link of this name.
-            let file = file.mode(0o600).custom_flags(libc::O_NOFOLLOW);
-            self.file = Some(file.open(&self.path)?);
+            self.file = Some(open(&self.path)?);
         }
         let Some(file) = &self.file else { unreachable!("the file was opened") };
         lock(file, libc::LOCK_EX)?;
@@ -77,7 +73,16 @@ fn word(bytes: &[u8; 16], at: usize) -> u64 {
     bytes[at..at + 8].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-fn lock(file: &File, operation: i32) -> io::Result<()> {
+/// Opens a file that all processes use, or makes it.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false);
+    // Another user may have made a link of this name.
+    file.mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Locks or unlocks a file.
+pub(super) fn lock(file: &File, operation: i32) -> io::Result<()> {
     loop {
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), operation) } == 0 {

@@ -60,6 +60,20 @@ pub enum Completion {
 }
 
 impl LoggedFile {
+    /// Whether a read or write waits for messages of other processes.
+    pub fn waits_for_others(&self, request: &Request, completion: &Completion) -> bool {
+        let is_collective = match completion {
+            Completion::Status(_) | Completion::Split => {
+                request.participation == Participation::Collective
+            }
+            Completion::Request(_) => false,
+        };
+        let is_logged_write = request.direction == Direction::Write
+            && request.place != Place::Ordered
+            && !self.is_through();
+        is_collective && (!is_logged_write || self.agrees_next())
+    }
+
     /// Carries out a read or write. Returns the bytes that were transferred.
     ///
     /// # Safety

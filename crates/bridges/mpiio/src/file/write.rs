@@ -3,7 +3,7 @@
 use super::join::join;
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::{MpiError, library};
-use forebay_mpiio_log::{AppendError, Entry, Order, Place};
+use forebay_mpiio_log::{AppendError, Entry, Order, Place, View};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -70,6 +70,7 @@ impl LoggedFile {
     fn write_past_log(&mut self, position: u64, data: &[u8]) -> Result<(), MpiError> {
         let view = Arc::clone(&self.view.view);
         let length = data.len() as u64;
+        self.settle_under([view.hull(position, length)])?;
         let mut rest = data;
         for segment in view.segments(position, length) {
             let (part, others) = rest.split_at(segment.length as usize);
@@ -79,6 +80,18 @@ impl LoggedFile {
             rest = others;
         }
         self.unsynced = true;
+        self.counters.past_log_requests += 1;
+        self.counters.past_log_bytes += length;
+        self.note_past_log(view, position, length)
+    }
+
+    /// Notes a change of the file past the log.
+    pub(super) fn note_past_log(
+        &mut self,
+        view: Arc<View>,
+        position: u64,
+        length: u64,
+    ) -> Result<(), MpiError> {
         // The entry follows those of the log before, and precedes those after.
         self.advance_alone();
         let order = Order {
@@ -87,8 +100,6 @@ impl LoggedFile {
             sequence: self.writer.last_sequence(),
         };
         let place = Place { log: IN_FILE, offset: 0 };
-        self.counters.past_log_requests += 1;
-        self.counters.past_log_bytes += length;
         self.note_in_file(Entry { order, view, position, length, place })
     }
 
@@ -154,6 +165,11 @@ impl LoggedFile {
         if full == 0 { Ok(()) } else { self.flush() }
     }
 
+    /// Whether the next collective write empties the logs or agrees about it.
+    pub(super) fn agrees_next(&self) -> bool {
+        self.collective_writes + 1 >= self.next_agreement
+    }
+
     /// The part of the log, or of the entries that record writes past it, that is in use.
     fn used_parts(&self) -> u64 {
         let part = |used: u64, limit: u64| used.saturating_mul(FULL) / limit.max(1);
@@ -181,6 +197,7 @@ impl LoggedFile {
             return Ok(false);
         }
         let own = self.writer.entries().to_vec();
+        self.settle_under(own.iter().map(Entry::hull))?;
         // Entries of others that follow own ones keep their places.
         let rank = self.comm.rank as u32;
         self.apply(0..i64::MAX as u64, |place| place == rank)?;

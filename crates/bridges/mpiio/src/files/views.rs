@@ -1,10 +1,12 @@
 //! Views of logged files.
 
-use super::{Open, code, find};
+use super::{FILES, Open, PASSED, Slot, code, find};
 use crate::file::LoggedFile;
+use crate::file::alias::Alias;
 use crate::file::library_view::LibraryView;
-use crate::file::view::FileView;
+use crate::file::view::{DecodedView, FileView};
 use crate::mpi::{Handle, MpiError, SUCCESS, functions};
+use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// `MPI_File_set_view`.
@@ -44,16 +46,41 @@ pub unsafe fn set_view(
     }
     let decoded = FileView::decode(displacement, etype, filetype, native);
     let result = match open {
-        Open::File(shared) => shared.lock().as_mut().map_or(Ok(()), |logged| {
-            logged.forget_deferred_view();
-            logged.set_view(decoded, native)
-        }),
-        Open::Alias(alias, shared) => decoded.and_then(|view| {
-            let mut alias = alias.lock();
-            shared.lock().as_ref().map_or(Ok(()), |logged| alias.set_view(logged, view))
-        }),
+        Open::File(shared) => {
+            if !native {
+                shared.meet();
+            }
+            shared.lock().as_mut().map_or(Ok(()), |logged| {
+                logged.forget_deferred_view();
+                logged.set_view(decoded, native)
+            })
+        }
+        Open::Alias(alias, shared) => {
+            decoded.and_then(|view| set_view_alone(file, &alias, &shared, view))
+        }
     };
     Some(code(file, result))
+}
+
+/// The view of a handle that this process has alone. With another data representation than `native` it
+/// is left to the MPI library.
+fn set_view_alone(
+    file: Handle,
+    alias: &Mutex<Alias>,
+    shared: &Slot,
+    view: DecodedView,
+) -> Result<(), MpiError> {
+    let mut alias = alias.lock();
+    let mut guard = shared.lock();
+    let Some(logged) = guard.as_mut() else { return Ok(()) };
+    if view.native {
+        return alias.set_view(view);
+    }
+    logged.settle_for_passed_handle()?;
+    FILES.write().remove(&file);
+    PASSED.write().insert(file, (shared.path.clone(), Some(shared.id)));
+    alias.close();
+    Ok(())
 }
 
 /// A query of the view, which the MPI library answers if it knows the view.

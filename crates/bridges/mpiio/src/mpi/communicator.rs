@@ -11,8 +11,8 @@ pub fn check(code: c_int) -> Result<(), MpiError> {
     if code == SUCCESS { Ok(()) } else { Err(MpiError(code)) }
 }
 
-/// A communicator.
-#[derive(Debug)]
+/// A communicator. A clone is the same one.
+#[derive(Clone, Debug)]
 pub struct Communicator {
     handle: Handle,
     /// Rank of this process.

@@ -34,6 +34,7 @@ pub type FreeFunction = unsafe extern "C" fn(*mut c_void) -> c_int;
 pub type CancelFunction = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 
 functions! {
+    query_thread = "PMPI_Query_thread" (provided: *mut c_int);
     comm_rank = "PMPI_Comm_rank" (comm: Handle, rank: *mut c_int);
     comm_size = "PMPI_Comm_size" (comm: Handle, size: *mut c_int);
     comm_dup = "PMPI_Comm_dup" (comm: Handle, new: *mut Handle);
@@ -60,6 +61,7 @@ functions! {
     file_call_errhandler = "PMPI_File_call_errhandler" (file: Handle, code: c_int);
     get_elements_x = "PMPI_Get_elements_x" (status: *const c_void, datatype: Handle, count: *mut i64);
     file_open = "PMPI_File_open" (comm: Handle, path: *const c_char, mode: c_int, info: Handle, file: *mut c_void);
+    file_delete = "PMPI_File_delete" (path: *const c_char, info: Handle);
     file_close = "PMPI_File_close" (file: *mut c_void);
     file_set_view = "PMPI_File_set_view" (file: Handle, displacement: i64, etype: Handle, filetype: Handle, representation: *const c_char, info: Handle);
     file_get_view = "PMPI_File_get_view" (file: Handle, displacement: *mut i64, etype: *mut Handle, filetype: *mut Handle, representation: *mut c_char);

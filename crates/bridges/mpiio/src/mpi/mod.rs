@@ -8,6 +8,7 @@
 pub mod communicator;
 pub mod constructor;
 pub mod datatype;
+pub mod environment;
 pub mod functions;
 pub mod info;
 pub mod status;

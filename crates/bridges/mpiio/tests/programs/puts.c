@@ -1,5 +1,5 @@
-// Puts of PnetCDF in an order that a log has to keep: puts PATH end|kill. Each value that must be in
-// the file is read back from there by `puts PATH check`. With `kill` the program is killed behind a
+// Puts of PnetCDF in an order that a log has to keep: puts PATH end|kill [RUN]. Each value that must be
+// in the file is read back from there by `puts PATH check [RUN]`. Runs put different values. With `kill` the program is killed behind a
 // sync instead of closing the file.
 #include <mpi.h>
 #include <pnetcdf.h>
@@ -10,7 +10,7 @@
 
 enum { ROWS = 64, COLUMNS = 1024, ROUNDS = 6 };
 
-static int rank, ranks, data[ROWS * COLUMNS];
+static int rank, ranks, number_of_run, data[ROWS * COLUMNS];
 
 static void must(int code, int line) {
     if (code == NC_NOERR) return;
@@ -19,8 +19,8 @@ static void must(int code, int line) {
 }
 #define MUST(call) must(call, __LINE__)
 
-// Value of a round's put; different for each rank and round.
-static int value(int round) { return 1000 * (round + 1) + rank; }
+// Value of a round's put; different for each run, rank and round.
+static int value(int round) { return 1000000 * number_of_run + 1000 * (round + 1) + rank; }
 
 // The rows of this rank that a round puts: overlapping those of the round before in different ways.
 static void rows_of(int round, MPI_Offset *first, MPI_Offset *number) {
@@ -108,7 +108,8 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 3) MPI_Abort(MPI_COMM_WORLD, 2);
+    if (argc != 3 && argc != 4) MPI_Abort(MPI_COMM_WORLD, 2);
+    if (argc == 4) number_of_run = atoi(argv[3]);
     if (!strcmp(argv[2], "check")) check(argv[1]);
     else write_all(argv[1], !strcmp(argv[2], "kill"));
     MPI_Finalize();

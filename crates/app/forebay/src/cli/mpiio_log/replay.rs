@@ -64,6 +64,13 @@ fn summary(replayed: &Replayed) -> String {
                 replayed.logs
             );
         }
+        Some(Left::Missing) => {
+            return format!(
+                "{target}: removed or renamed to another directory; its {} logs stay: --replaced \
+                 creates the file, `forebay log discard` removes them\n",
+                replayed.logs
+            );
+        }
         Some(Left::Incomplete) => return format!("{target}: logs are missing; the others stay\n"),
         None => {}
     }
