@@ -176,28 +176,18 @@ static int complete(Target *t, int way, int write, int place_kind, MPI_Offset of
     int elements;
 #define EITHER(w, r) MUST(write ? (w) : (r))
 #define WAIT MUST(MPI_Wait(&request, &status))
-#if MPI_VERSION >= 4
-    // Functions with counts of type MPI_Count.
-#define EITHER_SIZE(w, r, wc, rc) do { if (below(3)) EITHER(w, r); else EITHER(wc, rc); } while (0)
-#else
-#define EITHER_SIZE(w, r, wc, rc) do { below(3); EITHER(w, r); } while (0)
-#endif
     if (place_kind == 1) MUST(MPI_File_seek(f, offset, MPI_SEEK_SET));
     switch (place_kind * 10 + way) {
-    case 0: EITHER_SIZE(MPI_File_write_at(f, offset, data, count, type, &status), MPI_File_read_at(f, offset, data, count, type, &status),
-                        MPI_File_write_at_c(f, offset, data, count, type, &status), MPI_File_read_at_c(f, offset, data, count, type, &status)); break;
-    case 1: EITHER_SIZE(MPI_File_write_at_all(f, offset, data, count, type, &status), MPI_File_read_at_all(f, offset, data, count, type, &status),
-                        MPI_File_write_at_all_c(f, offset, data, count, type, &status), MPI_File_read_at_all_c(f, offset, data, count, type, &status)); break;
+    case 0: EITHER(MPI_File_write_at(f, offset, data, count, type, &status), MPI_File_read_at(f, offset, data, count, type, &status)); break;
+    case 1: EITHER(MPI_File_write_at_all(f, offset, data, count, type, &status), MPI_File_read_at_all(f, offset, data, count, type, &status)); break;
     case 2: EITHER(MPI_File_iwrite_at(f, offset, data, count, type, &request), MPI_File_iread_at(f, offset, data, count, type, &request)); WAIT; break;
     case 3: EITHER(MPI_File_iwrite_at_all(f, offset, data, count, type, &request), MPI_File_iread_at_all(f, offset, data, count, type, &request)); WAIT; break;
     case 4:
         EITHER(MPI_File_write_at_all_begin(f, offset, data, count, type), MPI_File_read_at_all_begin(f, offset, data, count, type));
         EITHER(MPI_File_write_at_all_end(f, data, &status), MPI_File_read_at_all_end(f, data, &status));
         break;
-    case 10: EITHER_SIZE(MPI_File_write(f, data, count, type, &status), MPI_File_read(f, data, count, type, &status),
-                        MPI_File_write_c(f, data, count, type, &status), MPI_File_read_c(f, data, count, type, &status)); break;
-    case 11: EITHER_SIZE(MPI_File_write_all(f, data, count, type, &status), MPI_File_read_all(f, data, count, type, &status),
-                        MPI_File_write_all_c(f, data, count, type, &status), MPI_File_read_all_c(f, data, count, type, &status)); break;
+    case 10: EITHER(MPI_File_write(f, data, count, type, &status), MPI_File_read(f, data, count, type, &status)); break;
+    case 11: EITHER(MPI_File_write_all(f, data, count, type, &status), MPI_File_read_all(f, data, count, type, &status)); break;
     case 12: EITHER(MPI_File_iwrite(f, data, count, type, &request), MPI_File_iread(f, data, count, type, &request)); WAIT; break;
     case 13: EITHER(MPI_File_iwrite_all(f, data, count, type, &request), MPI_File_iread_all(f, data, count, type, &request)); WAIT; break;
     default:
@@ -337,11 +327,6 @@ static void open_target(Target *t, const char *path, int mode) {
     MUST(MPI_File_open(MPI_COMM_WORLD, path, mode, MPI_INFO_NULL, &t->file));
     t->atomic = 0;
     clear(t);
-    if (mode & MPI_MODE_APPEND) {
-        MPI_Offset position;
-        MUST(MPI_File_get_position(t->file, &position));
-        expect(t, "the file pointer of a file that is opened at its end", t->size, position);
-    }
     choose_view(t);
 }
 
@@ -367,8 +352,6 @@ static void step(Target *t, const char *path) {
         break;
     case 6:
         synchronize(t);
-        // OMPIO loses writes in atomic mode on more than two ranks.
-        if (getenv("WITHOUT_ATOMIC_MODE")) atomic = 0;
         MUST(MPI_File_set_atomicity(t->file, atomic));
         t->atomic = atomic;
         synchronize(t);
@@ -382,7 +365,7 @@ static void step(Target *t, const char *path) {
     case 8:
         MUST(MPI_File_close(&t->file));
         MPI_Barrier(MPI_COMM_WORLD);
-        open_target(t, path, MPI_MODE_RDWR | (below(2) ? MPI_MODE_APPEND : 0));
+        open_target(t, path, MPI_MODE_RDWR);
         break;
     case 9: case 10: case 11: case 12: case 13: access(t, 0); break;
     default: access(t, 1); break;
