@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod background;
+mod durability;
 mod handles;
 mod interception;
 mod libraries;
+mod limits;
 mod log_mapping;
 mod order;
 mod pnetcdf_order;

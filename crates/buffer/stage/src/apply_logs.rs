@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use forebay_mpiio_log::{
-    Alignment, EXTENSION, FileIdentity, FinishedLog, LogFile, LoggedRun, Marks, ScanError,
-    ScannedLog, Target, scan_file,
+    Alignment, EXTENSION, EntryMemory, FileIdentity, FinishedLog, LogFile, LoggedRun, Marks,
+    ScanError, ScannedLog, Target, scan_within,
 };
 use forebay_protocol::progress::StagePhase;
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ pub fn apply_logs(
             let problem = Problem::new(run.target(), reason, Errno::XDEV);
             return Err(StageError::Stopped(problem));
         }
-        progress.copied.expect_file(run.entries().iter().map(|entry| entry.length).sum());
+        progress.copied.expect_file(run.bytes());
     }
     progress.set_all_found();
     let mut lost = Vec::new();
@@ -183,6 +183,7 @@ fn scan_logs(
     listed.map_err(|errno| stopped(&logs.display(), "reading the directory", errno))?;
     names.sort();
     let mut scanned = Vec::new();
+    let mut memory = EntryMemory::default();
     for name in names {
         let path = logs.display().join(&name);
         let file = directory.open(&name, None);
@@ -195,7 +196,7 @@ fn scan_logs(
             return Err(StageError::Stopped(Problem::new(path, reason, Errno::PERM)));
         }
         let log = Log { file, cancelled: progress.cancellation() };
-        match scan_file(&path, Box::new(log)) {
+        match scan_within(&path, Box::new(log), &mut memory) {
             Ok(log) if log.is_damaged() => {
                 let reason =
                     "synced writes in this log are damaged; `forebay log check` names them";
@@ -243,7 +244,7 @@ fn apply_run(
     report: &mut StageReport,
 ) -> Result<bool, StageError> {
     // What is in the file already needs no file: the program may have renamed or removed it.
-    if run.entries().is_empty() {
+    if run.is_empty() {
         progress.copied.add_file();
         return Ok(true);
     }
@@ -264,9 +265,15 @@ fn apply_run(
     let target = Applied { file, progress };
     let failed = |action: &str, error: io::Error| match error.kind() {
         io::ErrorKind::Interrupted => StageError::Cancelled,
-        _ => stopped(run.target(), action, Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        _ => match Errno::from_io_error(&error) {
+            Some(errno) => stopped(run.target(), action, errno),
+            None => {
+                let problem = Problem::new(run.target(), format!("{action}: {error}"), Errno::IO);
+                StageError::Stopped(problem)
+            }
+        },
     };
-    let applied = run.apply(&target, Alignment::default());
+    let applied = run.apply(&target, Alignment::default(), &EntryMemory::default());
     let applied = applied.map_err(|error| failed("applying its logs", error))?;
     progress.enter_phase(StagePhase::Syncing);
     target.sync().map_err(|error| failed("syncing it", error))?;

@@ -10,7 +10,8 @@ pub enum AppendError {
     /// The limits of the log are reached, or its device is full: flush the log, or write through
     /// after flushing it.
     Full,
-    /// The encoded view is longer than a segment can hold.
+    /// The encoded view is longer than a segment can hold, or needs too much memory for a log
+    /// ([`MAX_LOGGED_VIEW`](crate::MAX_LOGGED_VIEW)).
     ViewTooLarge {
         /// Bytes of the view.
         bytes: usize,
@@ -28,7 +29,11 @@ impl fmt::Display for AppendError {
         match self {
             AppendError::Full => f.write_str("the log is full"),
             AppendError::ViewTooLarge { bytes, limit } => {
-                write!(f, "a file view of {bytes} bytes exceeds the {limit} that a segment holds")
+                write!(
+                    f,
+                    "a file view of {bytes} bytes exceeds the {limit} that a segment holds, or the parts \
+                     that a log may have"
+                )
             }
             AppendError::BehindView => f.write_str("the write lies behind the end of its view"),
             AppendError::Io(error) => write!(f, "cannot write the log: {error}"),

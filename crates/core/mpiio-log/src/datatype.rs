@@ -83,6 +83,8 @@ pub enum InvalidDatatype {
     TooLarge,
     /// More than [`MAX_DEPTH`] levels.
     TooDeep,
+    /// It has so many parts that it needs more memory than [`MAX_LOGGED_VIEW`](crate::MAX_LOGGED_VIEW).
+    TooManyParts,
     /// The extent of a file type is negative, or zero although it contains data.
     BadExtent,
     /// A byte of the view lies before the start of the file.
@@ -94,6 +96,7 @@ impl fmt::Display for InvalidDatatype {
         f.write_str(match self {
             InvalidDatatype::TooLarge => "the datatype exceeds 2^56 bytes",
             InvalidDatatype::TooDeep => "the datatype has more than 64 levels",
+            InvalidDatatype::TooManyParts => "the datatype has too many parts for a log",
             InvalidDatatype::BadExtent => "the extent of the file type is not positive",
             InvalidDatatype::NegativeOffset => "the view begins before the start of the file",
         })

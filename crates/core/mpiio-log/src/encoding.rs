@@ -113,11 +113,18 @@ pub(crate) fn put_datatype(out: &mut Vec<u8>, datatype: &Datatype) {
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
+    /// Nodes of datatypes that are still allowed.
+    nodes: u64,
 }
 
 impl<'a> Decoder<'a> {
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
-        Decoder { rest: bytes }
+        Decoder::limited(bytes, u64::MAX)
+    }
+
+    /// A decoder that refuses more than so many nodes of datatypes.
+    pub fn limited(bytes: &'a [u8], nodes: u64) -> Decoder<'a> {
+        Decoder { rest: bytes, nodes }
     }
 
     /// Checks that all bytes were decoded.
@@ -164,6 +171,7 @@ impl<'a> Decoder<'a> {
 
     fn datatype_within(&mut self, depth: usize) -> Result<Datatype, DecodeError> {
         let depth = depth.checked_sub(1).ok_or(InvalidDatatype::TooDeep)?;
+        self.nodes = self.nodes.checked_sub(1).ok_or(InvalidDatatype::TooManyParts)?;
         match self.number()? {
             kind::BYTES => Ok(Datatype::Bytes(self.number()?)),
             kind::CONTIGUOUS => {
@@ -188,7 +196,8 @@ impl<'a> Decoder<'a> {
             }
             kind::STRUCT => {
                 let count = self.count(4)?;
-                let mut fields = Vec::with_capacity(count);
+                // The nodes may be less than the bytes allow.
+                let mut fields = Vec::new();
                 for _ in 0..count {
                     let (displacement, count) = (self.signed()?, self.number()?);
                     let datatype = self.datatype_within(depth)?;

@@ -1,6 +1,7 @@
 //! Reads of logged data in the order of the file, with few system calls.
 
 use crate::entry::Place;
+use crate::merge::Piece;
 use crate::plan::{DataSource, MergedWrite};
 use std::collections::HashMap;
 use std::io;
@@ -42,8 +43,42 @@ pub fn gather(
     let total: u64 = writes.iter().map(|write| write.length).sum();
     let total = usize::try_from(total).map_err(|_| io::ErrorKind::OutOfMemory)?;
     buffer.resize(total, 0);
+    let mut to = 0;
+    let placed = writes.iter().flat_map(|write| &write.pieces).map(|piece| {
+        to += piece.length as usize;
+        (piece, to - piece.length as usize)
+    });
+    let logs = moves_by_log(placed);
+    assert_eq!(to, total, "pieces fill their writes");
+    read_moves(source, logs, buffer)
+}
+
+/// Reads pieces to their places in `buffer`, which contains the bytes of the file from `start` on.
+/// Pieces that are near each other in a log are read together.
+///
+/// # Errors
+/// A log cannot be read.
+///
+/// # Panics
+/// If a piece is not within the buffer.
+pub fn read_pieces(
+    source: &impl DataSource,
+    pieces: &[Piece],
+    start: u64,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let placed = pieces.iter().map(|piece| (piece, (piece.offset - start) as usize));
+    read_moves(source, moves_by_log(placed), buffer)
+}
+
+/// Reads the pieces of each log to their places.
+fn read_moves(
+    source: &impl DataSource,
+    logs: Vec<(u32, Vec<Move>)>,
+    buffer: &mut [u8],
+) -> io::Result<()> {
     let mut scratch = Vec::new();
-    for (log, mut moves) in moves_by_log(writes, total) {
+    for (log, mut moves) in logs {
         // A write of a process is in the log in the order of the file, so that long parts are sorted,
         // which this sort finds.
         moves.sort_by_key(|piece| piece.from);
@@ -57,20 +92,17 @@ pub fn gather(
     Ok(())
 }
 
-/// The pieces of each log.
-fn moves_by_log(writes: &[MergedWrite], total: usize) -> Vec<(u32, Vec<Move>)> {
+/// The pieces of each log, which are given with their places.
+fn moves_by_log<'a>(pieces: impl Iterator<Item = (&'a Piece, usize)>) -> Vec<(u32, Vec<Move>)> {
     let mut logs: Vec<(u32, Vec<Move>)> = Vec::new();
     let mut indices: HashMap<u32, usize> = HashMap::new();
-    let mut to = 0;
-    for piece in writes.iter().flat_map(|write| &write.pieces) {
+    for (piece, to) in pieces {
         let index = *indices.entry(piece.place.log).or_insert_with(|| {
             logs.push((piece.place.log, Vec::new()));
             logs.len() - 1
         });
         logs[index].1.push(Move { from: piece.place.offset, length: piece.length, to });
-        to += piece.length as usize;
     }
-    assert_eq!(to, total, "pieces fill their writes");
     logs
 }
 

@@ -1,7 +1,7 @@
 //! Reads from the log: the entries by the range of the file that they touch.
 
 use crate::entry::{Entry, Order};
-use crate::merge::{Piece, merge};
+use crate::merge::{Merged, Piece, merge};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -18,6 +18,11 @@ pub struct Index {
 /// Entries and the ends of their hulls, by the start of the hull.
 type Level = BTreeMap<(u64, Order), (u64, Entry)>;
 
+/// The level of an entry with this hull.
+fn level(hull: &Range<u64>) -> u32 {
+    u64::BITS - (hull.end - hull.start).leading_zeros()
+}
+
 impl Index {
     /// An empty index.
     pub fn new() -> Index {
@@ -27,9 +32,19 @@ impl Index {
     /// Adds an entry. An entry of the same order is replaced.
     pub fn insert(&mut self, entry: Entry) {
         let hull = entry.hull();
-        let level = u64::BITS - (hull.end - hull.start).leading_zeros();
-        let entries = self.levels.entry(level).or_default();
+        let entries = self.levels.entry(level(&hull)).or_default();
         entries.insert((hull.start, entry.order), (hull.end, entry));
+    }
+
+    /// Removes an entry.
+    pub fn remove(&mut self, entry: &Entry) {
+        let hull = entry.hull();
+        let level = level(&hull);
+        let Some(entries) = self.levels.get_mut(&level) else { return };
+        entries.remove(&(hull.start, entry.order));
+        if entries.is_empty() {
+            self.levels.remove(&level);
+        }
     }
 
     /// Removes the entries of a rank up to a sequence number, because the file contains them.
@@ -78,7 +93,12 @@ impl Index {
     /// The logged bytes of a range of the file: pieces in the order of the file, without overlaps,
     /// the last write of each byte. Bytes between them are those of the file itself.
     pub fn overlay(&self, range: Range<u64>) -> Vec<Piece> {
-        merge(self.touching(range.clone()), range).collect()
+        self.pieces(range).collect()
+    }
+
+    /// As [`Index::overlay`], one after another.
+    pub fn pieces(&self, range: Range<u64>) -> Merged<'_> {
+        merge(self.touching(range.clone()), range)
     }
 
     /// At most `limit` ranges of the file that contain all entries, in increasing order: a summary

@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 mod append_error;
+mod batches;
 mod checksum;
 mod create;
 mod datatype;
@@ -40,12 +41,13 @@ mod walk;
 mod writer;
 
 pub use append_error::AppendError;
+pub use batches::EntryMemory;
 pub use datatype::{Block, Bounds, Datatype, Field, InvalidDatatype, MAX_DEPTH};
 pub use encoding::DecodeError;
 pub use entry::{Entry, Order, Place, decode_entries, encode_entries};
 pub use file_identity::FileIdentity;
 pub use format::{FORMAT_VERSION, MAX_SEGMENT_BYTES, MAX_SLOTS, MIN_SEGMENT_BYTES};
-pub use gather::gather;
+pub use gather::{gather, read_pieces};
 pub use identity::{EXTENSION, Identity, Limits, MARK_EXTENSION};
 pub use index::Index;
 pub use log_file::{LogFile, LogReader};
@@ -61,6 +63,6 @@ pub use replay::{
     foreign_logs, is_in_use, logs, replay,
 };
 pub use request_sizes::{PAST_LOG, alignment_for, log_read_bytes, log_request_bytes, logged_bytes};
-pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file};
-pub use view::{Segment, Segments, View};
+pub use scan::{Damage, ScanError, ScannedLog, ScannedSlot, scan, scan_file, scan_within};
+pub use view::{MAX_LOGGED_VIEW, Segment, Segments, View};
 pub use writer::{LogWriter, Sequence};

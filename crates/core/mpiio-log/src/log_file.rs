@@ -61,6 +61,11 @@ impl LogReader {
         self.files.len() as u32 - 1
     }
 
+    /// A log file.
+    pub(crate) fn file(&self, log: u32) -> io::Result<&dyn LogFile> {
+        Ok(&**self.files.get(log as usize).ok_or(io::ErrorKind::NotFound)?)
+    }
+
     /// Takes over the files of another reader; the first one gets the number that is returned.
     pub(crate) fn append(&mut self, other: LogReader) -> u32 {
         let first = self.files.len() as u32;

@@ -1,11 +1,13 @@
 //! The logs that the processes of a run left for one file, to be applied together.
 
+use crate::batches::{EntryMemory, Orders, OutlinedSlot, batches, contains};
 use crate::entry::{Entry, Place};
 use crate::file_identity::FileIdentity;
 use crate::format::{ENCODED_STATE_BYTES, SlotState};
 use crate::log_file::LogReader;
 use crate::plan::{Alignment, Applied, Target, apply, plan};
 use crate::scan::ScannedLog;
+use crate::view::MAX_LOGGED_VIEW;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Most by which the clocks of a node and of a file system may differ.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
+
+/// Least memory for a batch: one entry needs no more, with its view.
+const MIN_BATCH: u64 = 2 * MAX_LOGGED_VIEW;
 
 /// Encoded states and their offsets in a log.
 pub type Marks = Vec<(u64, [u8; ENCODED_STATE_BYTES])>;
@@ -39,6 +44,8 @@ pub struct LoggedRun {
     replay: u64,
     logs: Vec<FinishedLog>,
     entries: Vec<Entry>,
+    /// Slots whose entries are read when they are applied.
+    outlined: Vec<OutlinedSlot>,
     reader: LogReader,
 }
 
@@ -104,6 +111,7 @@ impl LoggedRun {
             replay: (now.as_nanos() as u64 ^ u64::from(std::process::id()) << 40).max(1),
             logs: Vec::new(),
             entries: Vec::new(),
+            outlined: Vec::new(),
             reader: LogReader::new(),
         };
         logs.into_iter().for_each(|log| run.add(log));
@@ -131,6 +139,15 @@ impl LoggedRun {
                 continue;
             }
             let first = self.applied_epoch;
+            if let Some(outline) = slot.outline.filter(|outline| outline.last_epoch >= first) {
+                self.outlined.push(OutlinedSlot {
+                    log: number,
+                    geometry: log.geometry,
+                    state: slot.state,
+                    last: slot.last,
+                    outline,
+                });
+            }
             let left = slot.entries.into_iter().filter(|entry| entry.order.epoch >= first);
             self.entries.extend(left.map(|entry| {
                 let place = Place { log: number, ..entry.place };
@@ -219,9 +236,27 @@ impl LoggedRun {
         &self.logs
     }
 
-    /// The writes of all logs.
+    /// The writes of all logs that are kept in memory: all, unless the logs were read by
+    /// [`scan_within`](crate::scan_within).
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Number of writes of all logs.
+    pub fn count(&self) -> u64 {
+        let others: u64 = self.outlined.iter().map(|slot| slot.outline.entries).sum();
+        self.entries.len() as u64 + others
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        let others: u64 = self.outlined.iter().map(|slot| slot.outline.bytes).sum();
+        self.entries.iter().map(|entry| entry.length).sum::<u64>() + others
+    }
+
+    /// Whether there are no writes.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.outlined.is_empty()
     }
 
     /// For the data of the entries.
@@ -229,12 +264,44 @@ impl LoggedRun {
         &self.reader
     }
 
-    /// Writes the entries to the file, which is not synced.
+    /// Writes the entries to the file, which is not synced. Entries that are not in memory are read in
+    /// batches, in their order, which need about as much as `memory` was made for.
     ///
     /// # Errors
-    /// A log cannot be read or the file not be written; any part may have been written.
-    pub fn apply(&self, target: &impl Target, alignment: Alignment) -> io::Result<Applied> {
-        apply(plan(&self.entries, 0..u64::MAX, alignment), &self.reader, target)
+    /// A log cannot be read or the file not be written, or entries need too much memory; any part may
+    /// have been written.
+    pub fn apply(
+        &self,
+        target: &impl Target,
+        alignment: Alignment,
+        memory: &EntryMemory,
+    ) -> io::Result<Applied> {
+        if self.outlined.is_empty() {
+            return apply(plan(&self.entries, 0..u64::MAX, alignment), &self.reader, target);
+        }
+        let mut applied = Applied::default();
+        for orders in batches(&self.outlined, memory.limit()) {
+            let entries = self.batch(&orders, memory)?;
+            applied += apply(plan(&entries, 0..u64::MAX, alignment), &self.reader, target)?;
+        }
+        Ok(applied)
+    }
+
+    /// The entries of a batch. A block of each slot may have been counted for the batch before.
+    fn batch(&self, orders: &Orders, memory: &EntryMemory) -> io::Result<Vec<Entry>> {
+        let blocks = memory.block_bytes().saturating_mul(self.outlined.len() as u64);
+        let mut limit = memory.limit().saturating_add(blocks).saturating_mul(2).max(MIN_BATCH);
+        let kept = self.entries.iter().filter(|entry| contains(orders, &entry.order));
+        let mut entries: Vec<Entry> = kept.cloned().collect();
+        for slot in &self.outlined {
+            let read = slot.read(self.reader.file(slot.log)?, orders, &mut limit)?;
+            let left = read.into_iter().filter(|entry| entry.order.epoch >= self.applied_epoch);
+            entries.extend(left.map(|entry| {
+                let place = Place { log: slot.log, ..entry.place };
+                Entry { place, ..entry }
+            }));
+        }
+        Ok(entries)
     }
 
     /// Retires the logs when the file is durable: `mark` writes marks to a log and makes them

@@ -153,6 +153,15 @@ pub struct Applied {
     pub groups: MergeCounts,
 }
 
+impl std::ops::AddAssign for Applied {
+    fn add_assign(&mut self, other: Applied) {
+        self.writes += other.writes;
+        self.bytes += other.bytes;
+        self.groups.whole += other.groups.whole;
+        self.groups.interleaved += other.groups.interleaved;
+    }
+}
+
 /// Writes the planned data to `target`, in the order of the file. Nothing is synced.
 ///
 /// # Errors

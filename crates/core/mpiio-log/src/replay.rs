@@ -3,11 +3,12 @@
 //! A replay that is interrupted is repeated: it writes the same bytes again. When the file is
 //! durable, the log is marked as applied and then removed, so that a later replay changes nothing.
 
+use crate::batches::EntryMemory;
 use crate::file_identity::FileIdentity;
 use crate::identity::{MARK_EXTENSION, is_log_name};
 use crate::logged_run::{FinishedLog, LoggedRun, Marks, Whereabouts};
 use crate::plan::{Alignment, Applied, Target};
-use crate::scan::{ScanError, ScannedLog, scan_file, target_of};
+use crate::scan::{ScanError, ScannedLog, scan_file, scan_within, target_of};
 use crate::writer::sync_parent;
 use rustix::fs::{FlockOperation, OFlags};
 use std::collections::BTreeSet;
@@ -33,6 +34,8 @@ pub struct ReplayOptions {
     pub complete_only: bool,
     /// Alignment of the writes.
     pub alignment: Alignment,
+    /// Memory for the entries.
+    pub memory: EntryMemory,
 }
 
 /// Failure of a replay. Files whose logs were replayed before stay so.
@@ -300,16 +303,21 @@ fn open_all(
     options: &ReplayOptions,
 ) -> Result<Vec<ScannedLog>, ReplayError> {
     let mut found = Vec::new();
+    let mut memory = options.memory;
     for directory in directories {
         for path in own_logs(directory)? {
-            found.extend(open_log(&path, options)?);
+            found.extend(open_log(&path, options, &mut memory)?);
         }
     }
     Ok(found)
 }
 
 /// Scans a log, if it is to be replayed, or removes it, if it is blank.
-fn open_log(path: &Path, options: &ReplayOptions) -> Result<Option<ScannedLog>, ReplayError> {
+fn open_log(
+    path: &Path,
+    options: &ReplayOptions,
+    memory: &mut EntryMemory,
+) -> Result<Option<ScannedLog>, ReplayError> {
     if let Some(wanted) = &options.target {
         // Logs of other files may be in use, or be removed at any time.
         let of = match open_plain(path, false) {
@@ -330,7 +338,7 @@ fn open_log(path: &Path, options: &ReplayOptions) -> Result<Option<ScannedLog>, 
         let of = (log.target.clone(), log.file);
         options.target.as_ref().is_none_or(|wanted| is_of(&of, wanted))
     };
-    match scan_file(path, Box::new(file)) {
+    match scan_within(path, Box::new(file), memory) {
         Ok(log) => Ok(Some(log).filter(is_wanted)),
         Err(ScanError::Blank) => {
             std::fs::remove_file(path).map_err(|error| log_error(path, error))?;
@@ -369,7 +377,7 @@ fn replay_run(
         run: run.run().to_owned(),
         created: run.created(),
         logs: run.logs().len(),
-        entries: run.entries().len() as u64,
+        entries: run.count(),
         applied: Applied::default(),
         missing_ranks: run.missing_ranks().to_vec(),
         skipped: run.skipped(),
@@ -378,7 +386,7 @@ fn replay_run(
     if replayed.left.is_some() {
         return Ok(replayed);
     }
-    if !run.entries().is_empty() {
+    if !run.is_empty() {
         // Before the file is created, so that it is not taken for one that came later. If it exists,
         // nothing may say that a replay has created it: the replay may fail, and the user remove it.
         if !path.exists() {
@@ -404,7 +412,7 @@ fn left(
     incomplete: &BTreeSet<PathBuf>,
     options: &ReplayOptions,
 ) -> Option<Left> {
-    if run.entries().is_empty() {
+    if run.is_empty() {
         return None;
     }
     match place {
@@ -419,7 +427,7 @@ fn left(
 /// Writes the entries to the file and makes it durable.
 fn write_target(run: &LoggedRun, target: &Path, options: &ReplayOptions) -> io::Result<Applied> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
-    let applied = run.apply(&file, options.alignment)?;
+    let applied = run.apply(&file, options.alignment, &options.memory)?;
     Target::sync(&file)?;
     sync_parent(target)?;
     Ok(applied)

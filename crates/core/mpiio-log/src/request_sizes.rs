@@ -32,9 +32,12 @@ pub fn log_read_bytes(length: u64, consecutive: u64) -> u64 {
     if piece >= ALONE { piece } else { consecutive.clamp(piece, READ_BYTES) }
 }
 
+/// Most bytes of a write that is a whole stripe: its data is in memory.
+const LARGEST_STRIPE: u64 = 64 << 20;
+
 /// Most bytes of a write to a file with these stripes, and its alignment.
 pub fn alignment_for(stripe: u64) -> Alignment {
-    Alignment { stripe, largest: Alignment::default().largest.max(stripe) }
+    Alignment { stripe, largest: Alignment::default().largest.max(stripe.min(LARGEST_STRIPE)) }
 }
 
 #[cfg(test)]
@@ -47,6 +50,13 @@ mod tests {
         assert_eq!(logged_bytes(100), 160);
         assert_eq!(logged_bytes(64 << 10), (64 << 10) + 56);
         assert_eq!(logged_bytes((512 << 10) + 8), (512 << 10) + 2 * 56 + 64);
+    }
+
+    #[test]
+    fn writes_of_files_with_enormous_stripes_need_bounded_memory() {
+        assert_eq!(alignment_for(1 << 20).largest, 16 << 20);
+        assert_eq!(alignment_for(64 << 20).largest, 64 << 20);
+        assert_eq!(alignment_for(512 << 20), Alignment { stripe: 512 << 20, largest: 64 << 20 });
     }
 
     #[test]

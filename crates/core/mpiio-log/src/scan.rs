@@ -1,5 +1,6 @@
 //! Reading logs that a process left: what they contain, and whether anything is damaged.
 
+use crate::batches::{EntryMemory, Outline};
 use crate::entry::Entry;
 use crate::file_identity::FileIdentity;
 use crate::format::{BadHeader, ENCODED_STATE_BYTES, Geometry, HEADER_BYTES, Header, SlotState};
@@ -85,8 +86,11 @@ pub struct ScannedSlot {
     pub last: Sequence,
     /// The log was closed, so that its end is known.
     pub closed: bool,
-    /// Valid entries that are not in the file, in the order of their sequence numbers.
+    /// Valid entries that are not in the file, in the order of their sequence numbers; none if they
+    /// need more than the memory of [`scan_within`].
     pub entries: Vec<Entry>,
+    /// What is known of the entries that need too much memory.
+    pub(crate) outline: Option<Outline>,
     /// Entries behind a gap that were not durable and are therefore ignored.
     pub dropped: u64,
     /// Damage of durable records.
@@ -147,6 +151,19 @@ pub fn scan(path: &Path) -> Result<ScannedLog, ScanError> {
 /// # Errors
 /// See [`ScanError`].
 pub fn scan_file(path: &Path, file: Box<dyn LogFile>) -> Result<ScannedLog, ScanError> {
+    scan_within(path, file, &mut EntryMemory::unlimited())
+}
+
+/// As [`scan_file`], of a log that is to be applied. Entries for which there is no memory are not
+/// returned, but read again by [`LoggedRun::apply`](crate::LoggedRun::apply).
+///
+/// # Errors
+/// See [`ScanError`].
+pub fn scan_within(
+    path: &Path,
+    file: Box<dyn LogFile>,
+    memory: &mut EntryMemory,
+) -> Result<ScannedLog, ScanError> {
     let length = file.length()?;
     let mut bytes = vec![0; HEADER_BYTES.min(length) as usize];
     file.read_range(&mut bytes, 0)?;
@@ -163,7 +180,7 @@ pub fn scan_file(path: &Path, file: Box<dyn LogFile>) -> Result<ScannedLog, Scan
     for slot in 0..header.geometry.slots {
         // A slot without a state was not taken.
         if let Some(state) = read_state(&*file, header.geometry, slot)? {
-            slots.push(walk_slot(&*file, length, header.geometry, slot, state)?);
+            slots.push(walk_slot(&*file, length, header.geometry, slot, state, memory)?);
         }
     }
     let mut reader = LogReader::new();

@@ -1,7 +1,7 @@
 //! The bytes of a datatype as loops over runs: sizes are known in advance and adjacent runs are one,
 //! so that any byte is found in a number of steps that depends on the depth only.
 
-use crate::datatype::{Block, Datatype, Field, InvalidDatatype, MAX_DEPTH, checked};
+use crate::datatype::{Datatype, InvalidDatatype, MAX_DEPTH, checked};
 use std::sync::Arc;
 
 /// A run of consecutive bytes.
@@ -13,7 +13,15 @@ pub(crate) struct Run {
     pub length: u64,
 }
 
-/// Bytes of a datatype, relative to its origin.
+impl Run {
+    /// Displacement behind it.
+    fn end(&self) -> Result<i64, InvalidDatatype> {
+        checked(i128::from(self.at) + i128::from(self.length))
+    }
+}
+
+/// Bytes of a datatype, relative to its origin. Copies share memory, so that that of a datatype does
+/// not exceed a multiple of its own, however often its parts are repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeMap {
     loops: Loops,
@@ -36,17 +44,54 @@ enum Loops {
     /// Copies at equal distances.
     Repeat { stride: i64, element: Arc<TypeMap> },
     /// Runs at any displacements; `ends[i]` is the number of data bytes up to the end of run i.
-    Runs { displacements: Box<[i64]>, ends: Box<[u64]> },
+    Runs { displacements: Arc<[i64]>, ends: Arc<[u64]> },
     /// Parts; `ends[i]` is the number of data bytes up to the end of part i.
-    Parts { parts: Box<[TypeMap]>, ends: Box<[u64]> },
+    Parts { parts: Arc<[TypeMap]>, ends: Arc<[u64]> },
+}
+
+/// Most comparisons of parts of a datatype, which find those that are equal: nested lists have more
+/// pairs of parts than memory has bytes.
+const MAX_COMPARISONS: usize = 1 << 22;
+/// Bytes of memory for a node of a datatype, its loops included.
+pub(crate) const NODE_BYTES: u64 = 128;
+/// Bytes of memory for a run in a list, while that is built.
+const RUN_BYTES: u64 = 64;
+/// As [`RUN_BYTES`], for a part that is no run.
+const PART_BYTES: u64 = 320;
+
+/// What a datatype costs.
+#[derive(Debug)]
+struct Costs {
+    /// Comparisons that are left.
+    comparisons: usize,
+    /// Bytes of memory so far, roughly.
+    memory: u64,
+    /// Most bytes of memory.
+    limit: u64,
+}
+
+impl Costs {
+    fn take(&mut self, bytes: u64) -> Result<(), InvalidDatatype> {
+        self.memory = self.memory.saturating_add(bytes);
+        if self.memory > self.limit { Err(InvalidDatatype::TooManyParts) } else { Ok(()) }
+    }
+
+    /// Whether so many comparisons are left; then they are taken.
+    fn compare(&mut self, count: usize) -> bool {
+        let rest = self.comparisons.checked_sub(count);
+        self.comparisons = rest.unwrap_or(0);
+        rest.is_some()
+    }
 }
 
 impl TypeMap {
-    /// The bytes of a datatype.
-    pub fn new(datatype: &Datatype) -> Result<TypeMap, InvalidDatatype> {
+    /// The bytes of a datatype, and roughly the bytes of memory that both need: at most `limit`.
+    pub fn new(datatype: &Datatype, limit: u64) -> Result<(TypeMap, u64), InvalidDatatype> {
         datatype.size()?;
         datatype.bounds()?;
-        build(datatype, MAX_DEPTH)
+        let mut costs = Costs { comparisons: MAX_COMPARISONS, memory: 0, limit };
+        let map = build(datatype, MAX_DEPTH, &mut costs)?;
+        Ok((map, costs.memory))
     }
 
     /// Bytes of data.
@@ -113,48 +158,8 @@ impl TypeMap {
         Ok(TypeMap { loops, at: 0, size, low, high, ordered })
     }
 
-    /// Parts one after another in the order of the data.
-    fn list(parts: Vec<TypeMap>) -> Result<TypeMap, InvalidDatatype> {
-        let mut joined: Vec<TypeMap> = Vec::with_capacity(parts.len());
-        for part in parts.into_iter().filter(|part| part.size > 0) {
-            match joined.last_mut() {
-                Some(last) if last.is_run() && part.is_run() && last.high == part.low => {
-                    *last = TypeMap::run(last.at, last.size + part.size)?;
-                }
-                Some(_) | None => joined.push(part),
-            }
-        }
-        let (Some(first), Some(last)) = (joined.first(), joined.last()) else {
-            return TypeMap::run(0, 0);
-        };
-        if joined.len() == 1 {
-            return Ok(joined.remove(0));
-        }
-        let low = joined.iter().map(|part| part.low).min().unwrap_or(first.low);
-        let high = joined.iter().map(|part| part.high).max().unwrap_or(last.high);
-        let ordered = joined.iter().all(|part| part.ordered)
-            && joined.windows(2).all(|pair| pair[0].high <= pair[1].low);
-        if let Some(stride) = equal_distance(&joined) {
-            let count = joined.len() as u64;
-            return joined.swap_remove(0).repeat(count, stride);
-        }
-        let mut size = 0;
-        let mut ends = Vec::with_capacity(joined.len());
-        for part in &joined {
-            size = checked(i128::from(size) + i128::from(part.size))?.unsigned_abs();
-            ends.push(size);
-        }
-        let ends = ends.into();
-        let loops = if joined.iter().all(TypeMap::is_run) {
-            Loops::Runs { displacements: joined.iter().map(|part| part.at).collect(), ends }
-        } else {
-            Loops::Parts { parts: joined.into(), ends }
-        };
-        Ok(TypeMap { loops, at: 0, size, low, high, ordered })
-    }
-
     fn is_run(&self) -> bool {
-        self.loops == Loops::Run
+        matches!(self.loops, Loops::Run)
     }
 
     /// The rest of the run that contains data byte `position`, which is less than the size.
@@ -242,44 +247,167 @@ fn index_near(ends: &[u64], position: u64, hint: usize) -> usize {
     ends.partition_point(|end| *end <= position)
 }
 
-/// The distance of parts that are equal and at equal distances.
-fn equal_distance(parts: &[TypeMap]) -> Option<i64> {
+/// Parts one after another in the order of the data; adjacent runs are joined.
+#[derive(Debug, Default)]
+struct List {
+    /// The parts, while all of them are runs.
+    runs: Vec<Run>,
+    /// The parts, if there are others.
+    parts: Vec<TypeMap>,
+}
+
+impl List {
+    fn add(&mut self, part: TypeMap, costs: &mut Costs) -> Result<(), InvalidDatatype> {
+        costs.take(if part.is_run() { RUN_BYTES } else { PART_BYTES })?;
+        if part.size == 0 {
+            return Ok(());
+        }
+        if part.is_run() && self.parts.is_empty() {
+            match self.runs.last_mut() {
+                Some(last) if last.end()? == part.low => last.length += part.size,
+                Some(_) | None => self.runs.push(Run { at: part.low, length: part.size }),
+            }
+            return Ok(());
+        }
+        for run in std::mem::take(&mut self.runs) {
+            self.parts.push(TypeMap::run(run.at, run.length)?);
+        }
+        match self.parts.last_mut() {
+            Some(last) if last.is_run() && part.is_run() && last.high == part.low => {
+                *last = TypeMap::run(last.at, last.size + part.size)?;
+            }
+            Some(_) | None => self.parts.push(part),
+        }
+        Ok(())
+    }
+
+    /// All parts as one.
+    fn finish(mut self, costs: &mut Costs) -> Result<TypeMap, InvalidDatatype> {
+        if self.parts.is_empty() {
+            return List::join_runs(&self.runs);
+        }
+        if self.parts.len() == 1 {
+            return Ok(self.parts.remove(0));
+        }
+        let parts = self.parts;
+        if let Some(stride) = equal_distance(&parts, costs) {
+            return parts[0].clone().repeat(parts.len() as u64, stride);
+        }
+        let low = parts.iter().map(|part| part.low).min().unwrap_or(0);
+        let high = parts.iter().map(|part| part.high).max().unwrap_or(0);
+        let ordered = parts.iter().all(|part| part.ordered)
+            && parts.windows(2).all(|pair| pair[0].high <= pair[1].low);
+        let (size, ends) = ends(parts.iter().map(|part| part.size))?;
+        let loops = Loops::Parts { parts: parts.into(), ends };
+        Ok(TypeMap { loops, at: 0, size, low, high, ordered })
+    }
+
+    fn join_runs(runs: &[Run]) -> Result<TypeMap, InvalidDatatype> {
+        let Some(first) = runs.first() else { return TypeMap::run(0, 0) };
+        let stride = runs.get(1).map_or(0, |second| second.at - first.at);
+        let is_regular = runs
+            .windows(2)
+            .all(|pair| pair[1].at - pair[0].at == stride && pair[1].length == pair[0].length);
+        if is_regular {
+            return TypeMap::run(first.at, first.length)?.repeat(runs.len() as u64, stride);
+        }
+        let (mut low, mut high, mut ordered) = (first.at, first.at, true);
+        let mut before = first.at;
+        for run in runs {
+            let end = run.end()?;
+            ordered &= before <= run.at;
+            (low, high, before) = (low.min(run.at), high.max(end), end);
+        }
+        let (size, ends) = ends(runs.iter().map(|run| run.length))?;
+        let loops = Loops::Runs { displacements: runs.iter().map(|run| run.at).collect(), ends };
+        Ok(TypeMap { loops, at: 0, size, low, high, ordered })
+    }
+}
+
+/// The sum of sizes, and the sums up to each of them.
+fn ends(sizes: impl Iterator<Item = u64>) -> Result<(u64, Arc<[u64]>), InvalidDatatype> {
+    let mut sum = 0;
+    let mut ends = Vec::with_capacity(sizes.size_hint().0);
+    for size in sizes {
+        sum = checked(i128::from(sum) + i128::from(size))?.unsigned_abs();
+        ends.push(sum);
+    }
+    Ok((sum, ends.into()))
+}
+
+/// The distance of parts that are equal and at equal distances; none if that takes too many
+/// comparisons.
+fn equal_distance(parts: &[TypeMap], costs: &mut Costs) -> Option<i64> {
     let (first, second) = (parts.first()?, parts.get(1)?);
     let stride = second.at - first.at;
-    let regular = parts.windows(2).all(|pair| {
+    let mut pairs = parts.windows(2);
+    let regular = pairs.all(|pair| {
         pair[1].at - pair[0].at == stride
             && pair[1].size == pair[0].size
-            && pair[1].loops == pair[0].loops
+            && are_equal(&pair[1].loops, &pair[0].loops, costs)
     });
     regular.then_some(stride)
 }
 
-fn build(datatype: &Datatype, depth: usize) -> Result<TypeMap, InvalidDatatype> {
+/// Whether loops are equal, as far as this many comparisons show it.
+fn are_equal(one: &Loops, other: &Loops, costs: &mut Costs) -> bool {
+    match (one, other) {
+        (Loops::Run, Loops::Run) => true,
+        (Loops::Repeat { stride: by, element: of }, Loops::Repeat { stride, element }) => {
+            by == stride && (Arc::ptr_eq(of, element) || are_equal_maps(of, element, costs))
+        }
+        (Loops::Runs { displacements: at, ends: lengths }, Loops::Runs { displacements, ends }) => {
+            Arc::ptr_eq(at, displacements) && Arc::ptr_eq(lengths, ends)
+                || costs.compare(at.len()) && at == displacements && lengths == ends
+        }
+        (Loops::Parts { parts: of, .. }, Loops::Parts { parts, .. }) => {
+            let mut pairs = of.iter().zip(&**parts);
+            Arc::ptr_eq(of, parts)
+                || of.len() == parts.len()
+                    && pairs.all(|(one, other)| are_equal_maps(one, other, costs))
+        }
+        (Loops::Run | Loops::Repeat { .. } | Loops::Runs { .. } | Loops::Parts { .. }, _) => false,
+    }
+}
+
+fn are_equal_maps(one: &TypeMap, other: &TypeMap, costs: &mut Costs) -> bool {
+    costs.compare(1)
+        && one.at == other.at
+        && one.size == other.size
+        && are_equal(&one.loops, &other.loops, costs)
+}
+
+fn build(datatype: &Datatype, depth: usize, costs: &mut Costs) -> Result<TypeMap, InvalidDatatype> {
     let depth = depth.checked_sub(1).ok_or(InvalidDatatype::TooDeep)?;
+    costs.take(NODE_BYTES)?;
     match datatype {
         Datatype::Bytes(length) => TypeMap::run(0, *length),
         Datatype::Contiguous { count, element } => {
-            build(element, depth)?.repeat(*count, element.bounds()?.extent())
+            build(element, depth, costs)?.repeat(*count, element.bounds()?.extent())
         }
-        Datatype::Vector { count, block, stride, element } => build(element, depth)?
+        Datatype::Vector { count, block, stride, element } => build(element, depth, costs)?
             .repeat(*block, element.bounds()?.extent())?
             .repeat(*count, *stride),
         Datatype::Indexed { blocks, element } => {
             let extent = element.bounds()?.extent();
-            let map = build(element, depth)?;
-            let part =
-                |block: &Block| map.clone().repeat(block.length, extent)?.moved(block.displacement);
-            TypeMap::list(blocks.iter().map(part).collect::<Result<_, _>>()?)
+            let map = build(element, depth, costs)?;
+            let mut list = List::default();
+            for block in blocks {
+                let part = map.clone().repeat(block.length, extent)?;
+                list.add(part.moved(block.displacement)?, costs)?;
+            }
+            list.finish(costs)
         }
         Datatype::Struct { fields } => {
-            let part = |field: &Field| {
+            let mut list = List::default();
+            for field in fields {
                 let extent = field.datatype.bounds()?.extent();
-                build(&field.datatype, depth)?
-                    .repeat(field.count, extent)?
-                    .moved(field.displacement)
-            };
-            TypeMap::list(fields.iter().map(part).collect::<Result<_, _>>()?)
+                let map = build(&field.datatype, depth, costs)?;
+                let part = map.repeat(field.count, extent)?;
+                list.add(part.moved(field.displacement)?, costs)?;
+            }
+            list.finish(costs)
         }
-        Datatype::Resized { element, .. } => build(element, depth),
+        Datatype::Resized { element, .. } => build(element, depth, costs),
     }
 }

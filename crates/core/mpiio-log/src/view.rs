@@ -2,7 +2,7 @@
 
 use crate::datatype::{Datatype, InvalidDatatype};
 use crate::encoding::{DecodeError, Decoder, put_datatype, put_number};
-use crate::type_map::TypeMap;
+use crate::type_map::{NODE_BYTES, TypeMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +23,13 @@ pub struct View {
     encoded: Arc<[u8]>,
     /// Place of the file type in `encoded`.
     encoded_type: usize,
+    /// Bytes of memory, roughly, of file type and map.
+    memory: u64,
 }
+
+/// Most bytes of memory, roughly, of the file type of a view that is logged. Programs that read logs
+/// refuse others, so that no log makes them use more.
+pub const MAX_LOGGED_VIEW: u64 = 256 << 20;
 
 /// A contiguous part of a write in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +74,12 @@ impl View {
     /// The file type is too large or too deep, contains data but has no positive extent, or begins
     /// before the start of the file.
     pub fn new(displacement: u64, filetype: Datatype) -> Result<View, InvalidDatatype> {
-        let map = TypeMap::new(&filetype)?;
+        View::within(u64::MAX, displacement, filetype)
+    }
+
+    /// As [`View::new`], with at most `limit` bytes of memory.
+    fn within(limit: u64, displacement: u64, filetype: Datatype) -> Result<View, InvalidDatatype> {
+        let (map, memory) = TypeMap::new(&filetype, limit)?;
         let extent = filetype.bounds()?.extent();
         if map.size() > 0 && extent <= 0 {
             return Err(InvalidDatatype::BadExtent);
@@ -83,7 +94,17 @@ impl View {
         let ordered = map.is_ordered() && tiles;
         let dense = map.size() > 0 && extent == map.size() && map.locate(0).length == map.size();
         let (encoded, filetype, map) = (encoded.into(), Arc::new(filetype), Arc::new(map));
-        Ok(View { displacement, filetype, map, extent, ordered, dense, encoded, encoded_type })
+        Ok(View {
+            displacement,
+            filetype,
+            map,
+            extent,
+            ordered,
+            dense,
+            encoded,
+            encoded_type,
+            memory,
+        })
     }
 
     /// The view with this file type from `displacement` on. It shares memory with this one.
@@ -102,6 +123,16 @@ impl View {
     /// The file type as bytes: the end of [`View::encoded`].
     pub fn encoded_filetype(&self) -> &[u8] {
         &self.encoded[self.encoded_type..]
+    }
+
+    /// Bytes of memory that the view needs, roughly.
+    pub fn memory(&self) -> u64 {
+        self.memory + self.encoded.len() as u64
+    }
+
+    /// Whether a log can contain the view ([`MAX_LOGGED_VIEW`]).
+    pub(crate) fn can_be_logged(&self) -> bool {
+        self.memory <= MAX_LOGGED_VIEW
     }
 
     /// The view of all bytes from `displacement` on.
@@ -132,16 +163,16 @@ impl View {
         &self.encoded
     }
 
-    /// The view that [`View::encoded`] returned as `bytes`.
+    /// The view that [`View::encoded`] returned as `bytes`, from a log.
     ///
     /// # Errors
-    /// The bytes are no valid view.
+    /// The bytes are no valid view, or one that a log cannot contain ([`MAX_LOGGED_VIEW`]).
     pub fn decode(bytes: &[u8]) -> Result<View, DecodeError> {
-        let mut decoder = Decoder::new(bytes);
+        let mut decoder = Decoder::limited(bytes, MAX_LOGGED_VIEW / NODE_BYTES);
         let displacement = decoder.number()?;
         let filetype = decoder.datatype()?;
         decoder.finish()?;
-        Ok(View::new(displacement, filetype)?)
+        Ok(View::within(MAX_LOGGED_VIEW, displacement, filetype)?)
     }
 
     /// Whether `length` bytes from stream position `position` on exist and lie below the largest

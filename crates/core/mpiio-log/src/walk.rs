@@ -1,14 +1,16 @@
 //! The valid records of a slot.
 
+use crate::batches::{EntryBlock, EntryMemory, Orders, Outline, contains};
 use crate::checksum::crc32c_append;
 use crate::entry::{Entry, Order, Place};
 use crate::format::{Geometry, HEAD_BYTES, Head, Kind, MAX_PART, SlotState};
 use crate::log_file::LogFile;
 use crate::scan::{Damage, ScannedSlot};
-use crate::view::View;
+use crate::view::{MAX_LOGGED_VIEW, View};
 use crate::writer::Sequence;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Bytes that are read at a time.
@@ -65,6 +67,76 @@ struct Gap {
     first: Sequence,
     last: Sequence,
     offset: u64,
+    /// Entries before it, and their bytes of data.
+    before: (u64, u64),
+}
+
+/// The entries of a walk, or what is known of them if they need too much memory.
+struct Entries {
+    kept: Vec<Entry>,
+    /// Those that are wanted.
+    orders: Orders,
+    /// Bytes of memory of those that were found, and most bytes for those that are kept.
+    memory: u64,
+    limit: u64,
+    /// Bytes of memory of a block.
+    block_bytes: u64,
+    outline: Outline,
+    /// Views of the entries of the last block.
+    block_views: HashSet<u32>,
+}
+
+impl Entries {
+    fn new(orders: Orders, limit: u64, block_bytes: u64) -> Entries {
+        Entries {
+            kept: Vec::new(),
+            orders,
+            memory: 0,
+            limit,
+            block_bytes,
+            outline: Outline::default(),
+            block_views: HashSet::new(),
+        }
+    }
+
+    /// Entries, and their bytes of data.
+    fn count(&self) -> (u64, u64) {
+        (self.outline.entries, self.outline.bytes)
+    }
+
+    /// Adds an entry through the view with a number.
+    fn add(&mut self, entry: Entry, view: u32) {
+        if !contains(&self.orders, &entry.order) {
+            return;
+        }
+        self.outline.entries += 1;
+        self.outline.bytes += entry.length;
+        self.outline.last_epoch = self.outline.last_epoch.max(entry.order.epoch);
+        let bytes = self.block_bytes;
+        if self.outline.blocks.last().is_none_or(|block| block.memory >= bytes) {
+            self.outline.blocks.push(EntryBlock { first: entry.order, memory: 0 });
+            self.block_views.clear();
+        }
+        let mut memory = size_of::<Entry>() as u64;
+        if self.block_views.insert(view) {
+            memory += entry.view.memory();
+        }
+        if let Some(block) = self.outline.blocks.last_mut() {
+            block.memory += memory;
+        }
+        let fitted = self.fit();
+        self.memory += memory;
+        if self.fit() {
+            self.kept.push(entry);
+        } else if fitted {
+            self.kept = Vec::new();
+        }
+    }
+
+    /// Whether all entries so far fit into memory.
+    fn fit(&self) -> bool {
+        self.memory <= self.limit
+    }
 }
 
 struct Walk<'a> {
@@ -74,13 +146,19 @@ struct Walk<'a> {
     expected: Sequence,
     /// Last record that some record says was durable.
     durable: Sequence,
+    /// The views of the current segment.
     views: HashMap<u32, Arc<View>>,
-    entries: Vec<Entry>,
+    /// Bytes of memory that they need.
+    view_memory: u64,
+    entries: Entries,
     gaps: Vec<Gap>,
 }
 
 /// Largest encoded view that is read, in bytes.
 const MAX_VIEW_BYTES: u32 = 16 << 20;
+/// Most bytes of memory for the views of a segment. The bytes of segments that the interception library
+/// writes are too few for more.
+const MAX_SEGMENT_VIEWS: u64 = 5 * MAX_LOGGED_VIEW;
 
 /// Finds the valid records of a slot in all its segments.
 pub(crate) fn walk_slot(
@@ -89,16 +167,11 @@ pub(crate) fn walk_slot(
     geometry: Geometry,
     slot: u32,
     state: SlotState,
+    memory: &mut EntryMemory,
 ) -> io::Result<ScannedSlot> {
-    let mut walk = Walk {
-        window: Window { file, length, salt: geometry.salt, start: 0, bytes: Vec::new() },
-        state,
-        expected: state.applied + 1,
-        durable: state.closed.max(state.durable),
-        views: HashMap::new(),
-        entries: Vec::new(),
-        gaps: Vec::new(),
-    };
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let entries = Entries::new(all, memory.left(), memory.block_bytes());
+    let mut walk = Walk::new(file, length, geometry.salt, state, entries);
     let mut segments = Vec::new();
     for index in 0.. {
         let offset = geometry.segment_offset(slot, index);
@@ -119,13 +192,63 @@ pub(crate) fn walk_slot(
             walk.segment(*offset, *offset + geometry.segment_bytes, next)?;
         }
     }
+    if walk.entries.fit() {
+        memory.take(walk.entries.memory);
+    }
+    walk.entries.outline.segments = segments;
     Ok(walk.finish(slot))
 }
 
-impl Walk<'_> {
+/// Reads the entries with certain orders in segments, which are given by their offsets and the sequence
+/// numbers behind them. They need at most `limit` bytes of memory, of which the rest is left.
+pub(crate) fn read_entries(
+    file: &dyn LogFile,
+    geometry: Geometry,
+    state: SlotState,
+    segments: impl IntoIterator<Item = (u64, Sequence)>,
+    orders: &Orders,
+    limit: &mut u64,
+) -> io::Result<Vec<Entry>> {
+    let entries = Entries::new(*orders, *limit, u64::MAX);
+    let mut walk = Walk::new(file, file.length()?, geometry.salt, state, entries);
+    for (offset, next) in segments {
+        walk.segment(offset, offset + geometry.segment_bytes, next)?;
+        if !walk.entries.fit() {
+            return Err(io::Error::other(
+                "its logs are not applied, because few of their writes need more memory than may be \
+                 used for them; 'forebay log check' shows whether they are damaged",
+            ));
+        }
+    }
+    *limit -= walk.entries.memory;
+    Ok(walk.entries.kept)
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        file: &'a dyn LogFile,
+        length: u64,
+        salt: u32,
+        state: SlotState,
+        entries: Entries,
+    ) -> Walk<'a> {
+        Walk {
+            window: Window { file, length, salt, start: 0, bytes: Vec::new() },
+            state,
+            expected: state.applied + 1,
+            durable: state.closed.max(state.durable),
+            views: HashMap::new(),
+            view_memory: 0,
+            entries,
+            gaps: Vec::new(),
+        }
+    }
+
     /// Reads a segment; the records of the next one begin with `next`.
     fn segment(&mut self, start: u64, end: u64, next: Sequence) -> io::Result<()> {
         self.views.clear();
+        self.view_memory = 0;
+        self.entries.block_views.clear();
         let mut before = 0;
         let mut offset = start;
         while offset + HEAD_BYTES as u64 <= end {
@@ -149,17 +272,19 @@ impl Walk<'_> {
     fn record(&mut self, head: &Head, offset: u64) -> io::Result<()> {
         self.durable = self.durable.max(head.durable);
         let payload = offset + HEAD_BYTES as u64;
+        let before = self.entries.count();
         let sum = self.window.sum(payload, u64::from(head.length))?;
         let is_valid = sum == Some(head.payload_sum) && self.accept(head, payload)?;
         if head.sequence <= self.state.applied {
             return Ok(());
         }
         if head.sequence > self.expected {
-            self.gaps.push(Gap { first: self.expected, last: head.sequence - 1, offset });
+            let (first, last) = (self.expected, head.sequence - 1);
+            self.gaps.push(Gap { first, last, offset, before });
         }
         self.expected = head.sequence + 1;
         if !is_valid {
-            self.gaps.push(Gap { first: head.sequence, last: head.sequence, offset });
+            self.gaps.push(Gap { first: head.sequence, last: head.sequence, offset, before });
         }
         Ok(())
     }
@@ -173,6 +298,11 @@ impl Walk<'_> {
                 let mut bytes = vec![0; head.length as usize];
                 self.window.file.read_range(&mut bytes, payload)?;
                 let Ok(view) = View::decode(&bytes) else { return Ok(false) };
+                self.view_memory += view.memory();
+                if self.view_memory > MAX_SEGMENT_VIEWS {
+                    return Ok(false);
+                }
+                self.entries.block_views.remove(&head.view);
                 self.views.insert(head.view, Arc::new(view));
                 Ok(true)
             }
@@ -187,7 +317,7 @@ impl Walk<'_> {
                     let (epoch, rank) = (head.epoch, self.state.rank);
                     let order = Order { epoch, rank, sequence: head.sequence };
                     let (view, place) = (Arc::clone(view), Place { log: 0, offset: payload });
-                    self.entries.push(Entry { order, view, position, length, place });
+                    self.entries.add(Entry { order, view, position, length, place }, head.view);
                 }
                 Ok(true)
             }
@@ -198,28 +328,33 @@ impl Walk<'_> {
     fn finish(mut self, slot: u32) -> ScannedSlot {
         if self.durable >= self.expected {
             let (first, last) = (self.expected, self.durable);
-            self.gaps.push(Gap { first, last, offset: self.window.length });
+            let before = self.entries.count();
+            self.gaps.push(Gap { first, last, offset: self.window.length, before });
         }
         let durable = self.durable;
-        let torn =
-            self.gaps.iter().find(|gap| gap.last > durable).map(|gap| gap.first.max(durable + 1));
-        let end = torn.unwrap_or(self.expected);
+        let torn = self.gaps.iter().find(|gap| gap.last > durable);
+        let end = torn.map_or(self.expected, |gap| gap.first.max(durable + 1));
+        let valid = torn.map_or(self.entries.count(), |gap| gap.before);
         let damage = self.gaps.iter().filter(|gap| gap.first <= durable).map(|gap| Damage {
             first: gap.first,
             last: gap.last.min(durable),
             offset: gap.offset,
         });
         let damage = damage.collect();
-        let valid = self.entries.partition_point(|entry| entry.order.sequence < end);
-        let dropped = (self.entries.len() - valid) as u64;
-        self.entries.truncate(valid);
+        let is_kept = self.entries.fit();
+        let Entries { mut kept, mut outline, .. } = self.entries;
+        let dropped = outline.entries - valid.0;
+        (outline.entries, outline.bytes) = valid;
+        outline.blocks.retain(|block| block.first.sequence < end);
+        kept.retain(|entry| entry.order.sequence < end);
         ScannedSlot {
             slot,
             rank: self.state.rank,
             applied: self.state.applied,
             last: end - 1,
             closed: self.state.closed > 0,
-            entries: self.entries,
+            entries: kept,
+            outline: (!is_kept).then_some(outline),
             dropped,
             damage,
             state: self.state,

@@ -183,7 +183,7 @@ impl LogWriter {
         let definition = padded(head + view.encoded().len() as u64);
         let fresh = (self.geometry.segment_bytes - padded(head))
             .checked_sub(definition + head)
-            .filter(|fresh| *fresh >= MIN_PART);
+            .filter(|fresh| *fresh >= MIN_PART && view.can_be_logged());
         let Some(fresh) = fresh else {
             let limit = self.geometry.segment_bytes - 3 * head - MIN_PART - 8;
             return Err(AppendError::ViewTooLarge { bytes: view.encoded().len(), limit });
@@ -404,6 +404,15 @@ impl LogWriter {
     /// # Errors
     /// The entries may not be durable.
     pub fn close(mut self) -> io::Result<()> {
+        self.complete()
+    }
+
+    /// As [`LogWriter::close`], of a log that may still be released: because that of another process
+    /// cannot be closed, for instance.
+    ///
+    /// # Errors
+    /// As those of [`LogWriter::close`]; nothing is lost.
+    pub fn complete(&mut self) -> io::Result<()> {
         let closed = self.sync()?;
         self.write_state(SlotState { closed, ..self.state })?;
         self.tail.file().sync_data()

@@ -179,3 +179,47 @@ fn writes_behind_the_largest_offset_are_not_contained() {
     let empty = View::new(0, Datatype::Bytes(0)).unwrap();
     assert!(empty.contains(0, 0) && !empty.contains(0, 1));
 }
+
+/// Blocks at irregular places, each of one element.
+fn scattered(element: Datatype) -> Datatype {
+    let extent = element.bounds().unwrap().extent();
+    let places = [0, 2, 3].map(|place| Block { displacement: place * extent, length: 1 });
+    Datatype::Indexed { blocks: places.into(), element: Arc::new(element) }
+}
+
+#[test]
+fn nested_lists_need_no_more_memory_than_their_encoding_allows() {
+    let mut nested = Datatype::Bytes(1);
+    for _ in 0..25 {
+        nested = scattered(nested);
+    }
+    // 3^25 runs, in few bytes.
+    let view = View::new(0, nested.clone()).unwrap();
+    assert!(view.encoded().len() < 600 && view.memory() < 100_000, "{}", view.memory());
+    assert_eq!(View::decode(view.encoded()).unwrap(), view);
+    let offsets = |view: &View, from| -> Vec<u64> {
+        view.segments(from, 9).flat_map(|part| part.offset..part.end()).collect()
+    };
+    assert_eq!(offsets(&view, 0), [0, 2, 3, 8, 10, 11, 12, 14, 15]);
+    let last = 4_u64.pow(25) - 1;
+    assert_eq!(offsets(&view, 3_u64.pow(25) - 9)[8], last);
+
+    // Equal parts are found without comparing all that they contain.
+    let field = |displacement| Field { displacement, count: 1, datatype: nested.clone() };
+    let length = 4_i64.pow(25);
+    let pair = Datatype::Struct { fields: vec![field(0), field(length + 8)] };
+    let pair = View::new(0, pair).unwrap();
+    assert_eq!(offsets(&pair, 3_u64.pow(25))[0], length as u64 + 8);
+}
+
+#[test]
+fn views_with_more_parts_than_a_log_may_have_are_refused_there_and_valid_elsewhere() {
+    let blocks = (0..5_000_000).map(|at| Block { displacement: 3 * at + at % 2, length: 1 });
+    let many = Datatype::Indexed { blocks: blocks.collect(), element: bytes(1) };
+    let view = View::new(0, many).unwrap();
+    assert!(view.segments(4_999_999, 1).next().unwrap().offset == 3 * 4_999_999 + 1);
+    assert_eq!(
+        View::decode(view.encoded()).unwrap_err(),
+        DecodeError::Datatype(InvalidDatatype::TooManyParts)
+    );
+}

@@ -1,7 +1,8 @@
 //! Replays and flushes that are interrupted between the logs of two processes.
 
 use forebay_mpiio_log::{
-    Alignment, Identity, Left, Limits, LogWriter, LoggedRun, ReplayOptions, logs, replay, scan,
+    Alignment, EntryMemory, Identity, Left, Limits, LogWriter, LoggedRun, ReplayOptions, logs,
+    replay, scan,
 };
 use forebay_mpiio_log::{Damage, View};
 use std::fs::{self, File};
@@ -51,7 +52,8 @@ fn interrupted_replay(directories: &[&Path], step: usize) -> bool {
     let scanned = paths.map(|path| scan(&path).unwrap()).collect();
     let Some(run) = LoggedRun::group(scanned).pop() else { return false };
     let target = File::options().create(true).truncate(false).write(true).open(run.target());
-    run.apply(&target.unwrap(), Alignment::default()).unwrap();
+    let memory = EntryMemory::default();
+    run.apply(&target.unwrap(), Alignment::default(), &memory).unwrap();
     let done = std::cell::Cell::new(0);
     let next = || if done.replace(done.get() + 1) == step { Err(()) } else { Ok(()) };
     let retired: Result<(), ()> = run.retire(

@@ -1,7 +1,7 @@
 //! Exchange of entries between ranks, so that each can read what the others logged.
 
 use super::LoggedFile;
-use super::write::MAX_IN_FILE;
+use super::write::{MAX_IN_FILE, MAX_JOINED_RUNS};
 use crate::mpi::MpiError;
 use forebay_mpiio_log::{decode_entries, encode_entries};
 use std::ops::Range;
@@ -128,5 +128,6 @@ impl LoggedFile {
     pub(super) fn is_half_full(&self) -> bool {
         self.writer.used_bytes() > self.settings.capacity / 2
             || self.in_file.len() > MAX_IN_FILE / 2
+            || self.joined_runs > MAX_JOINED_RUNS / 2
     }
 }

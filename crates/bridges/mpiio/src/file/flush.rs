@@ -123,7 +123,7 @@ impl LoggedFile {
         // The file has all data, whether a log says so or not, and all ranks must know the same.
         // No log is removed before all are released.
         self.index.clear();
-        self.in_file.clear();
+        self.clear_in_file();
         self.settled.reset();
         self.exchanged = self.writer.last_sequence();
         self.exchange_epoch = self.epoch;

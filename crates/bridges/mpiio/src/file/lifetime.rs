@@ -135,6 +135,8 @@ impl LoggedFile {
             exchanged: 0,
             exchange_epoch: 0,
             in_file: Vec::new(),
+            joined: 0,
+            joined_runs: 0,
             known_end: 0,
             epoch: 0,
             collective_writes: 0,
@@ -191,16 +193,24 @@ impl LoggedFile {
         Ok(if twice == 0 { self.settings.flush } else { Flush::Close })
     }
 
-    /// Closes a log that the movers of the burst buffer will apply.
+    /// Completes a log that the movers of the burst buffer will apply. Collective. If a process cannot
+    /// complete its log, or has written past it, all apply theirs at once.
     fn leave_to_movers(mut self) -> Result<(), MpiError> {
-        // All must flush if one has written past its log.
-        let past_log = u64::from(!self.in_file.is_empty());
-        let result = match self.comm.max([past_log]) {
-            Ok([0]) => Ok(()),
-            Ok(_) => self.flush(),
-            Err(error) => Err(error),
-        };
-        self.end(result, |log| log.writer.close())
+        let completed = self.writer.complete();
+        if let Err(error) = &completed {
+            self.failed("leave the log to the stage-out, so that it is applied now, for", error);
+        }
+        // What is durable in a log must be so in the file before the log is released.
+        self.synced = true;
+        let must_flush = u64::from(!self.in_file.is_empty() || completed.is_err());
+        match self.comm.max([must_flush]) {
+            Ok([0]) => self.end(Ok(()), |_| Ok(())),
+            Ok(_) => {
+                let result = self.flush();
+                self.end(result, CreatedLog::discard)
+            }
+            Err(error) => self.end(Err(error), |_| Ok(())),
+        }
     }
 
     /// Removes what belongs to an open file. After a failure the log stays.

@@ -13,6 +13,7 @@ pub mod alias;
 pub mod background;
 pub mod exchange;
 pub mod flush;
+mod join;
 pub mod library_view;
 pub mod lifetime;
 mod log_mapping;
@@ -87,6 +88,9 @@ pub struct LoggedFile {
     exchange_epoch: u64,
     /// Own entries that were written to the file before the others knew them.
     in_file: Vec<forebay_mpiio_log::Entry>,
+    /// The first of them that are joined ones, and the number of runs that these keep one by one.
+    joined: usize,
+    joined_runs: usize,
     /// End of the last write that this process knows.
     known_end: u64,
     /// Collective calls on the file, times [`COLLECTIVE`], and writes past the log since.

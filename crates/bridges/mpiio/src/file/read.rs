@@ -3,7 +3,7 @@
 use super::sources::Sources;
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::{MpiError, library};
-use forebay_mpiio_log::{MergedWrite, Piece, Segment, gather};
+use forebay_mpiio_log::{MAX_PIECES, Segment, read_pieces};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -41,7 +41,8 @@ impl LoggedFile {
         let mut window: Vec<Segment> = Vec::new();
         for segment in view.segments(position, buffer.len() as u64) {
             let near = window.first().zip(window.last()).is_none_or(|(first, last)| {
-                segment.offset >= last.end()
+                window.len() < MAX_PIECES
+                    && segment.offset >= last.end()
                     && segment.offset - last.end() <= GAP
                     && segment.end() - first.offset <= WINDOW
             });
@@ -80,42 +81,37 @@ impl LoggedFile {
         Ok(())
     }
 
-    /// Reads a range of the file with the logged writes.
+    /// Reads a range of the file with the logged writes, some pieces after others.
     fn read_range(&mut self, start: u64, buffer: &mut [u8]) -> Result<(), MpiError> {
-        let pieces: Vec<Piece> = self
-            .index
-            .overlay(start..start + buffer.len() as u64)
-            .into_iter()
-            .filter(|piece| piece.place.log != IN_FILE)
-            .collect();
-        let logged: u64 = pieces.iter().map(|piece| piece.length).sum();
-        if logged < buffer.len() as u64 {
-            read_file(&self.target, start, buffer).map_err(|error| self.failed("read", &error))?;
-        }
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        self.counters.log_read_bytes += logged;
+        let end = start + buffer.len() as u64;
         let sources =
             Sources { rank: self.comm.rank as u32, writer: &self.writer, logs: &self.logs };
-        let writes: Vec<MergedWrite> = pieces
-            .iter()
-            .map(|piece| MergedWrite {
-                offset: piece.offset,
-                length: piece.length,
-                pieces: vec![*piece],
-            })
-            .collect();
-        let mut data = Vec::new();
-        gather(&sources, &writes, &mut data)
-            .map_err(|error| self.failed("read the log of", &error))?;
-        let mut rest = &data[..];
-        for piece in &pieces {
-            let (part, others) = rest.split_at(piece.length as usize);
-            let at = (piece.offset - start) as usize;
-            buffer[at..at + part.len()].copy_from_slice(part);
-            rest = others;
+        let mut overlay = self.index.pieces(start..end);
+        let mut pieces = Vec::new();
+        let (mut at, mut rest, mut logged) = (start, buffer, 0);
+        loop {
+            let mut last = None;
+            pieces.clear();
+            for piece in overlay.by_ref().take(MAX_PIECES) {
+                last = Some(piece.end());
+                pieces.extend(Some(piece).filter(|piece| piece.place.log != IN_FILE));
+            }
+            // Behind the last piece there is the file.
+            let to = last.unwrap_or(end);
+            let (part, others) = rest.split_at_mut((to - at) as usize);
+            let bytes: u64 = pieces.iter().map(|piece| piece.length).sum();
+            if bytes < part.len() as u64 {
+                read_file(&self.target, at, part).map_err(|error| self.failed("read", &error))?;
+            }
+            read_pieces(&sources, &pieces, at, part)
+                .map_err(|error| self.failed("read the log of", &error))?;
+            logged += bytes;
+            (at, rest) = (to, others);
+            if last.is_none() {
+                break;
+            }
         }
+        self.counters.log_read_bytes += logged;
         Ok(())
     }
 }

@@ -1,13 +1,17 @@
 //! Writes.
 
+use super::join::join;
 use super::{IN_FILE, LoggedFile};
 use crate::mpi::{MpiError, library};
 use forebay_mpiio_log::{AppendError, Entry, Order, Place, View};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Most entries that record writes past the log; a process with more is told to use a larger log.
+/// Most entries that record writes past the log; more are joined.
 pub(super) const MAX_IN_FILE: usize = 1 << 20;
+/// Most runs of joined entries whose places are kept one by one: half a gigabyte of memory. A process
+/// with more is told to use a larger log, or to call `MPI_File_sync`.
+pub(super) const MAX_JOINED_RUNS: usize = 8 << 20;
 /// Least and most collective writes from one agreement about the logs' space to the next.
 pub(super) const AGREEMENT: (u64, u64) = (16, 1 << 16);
 /// Parts of a log of which its use is measured.
@@ -104,21 +108,45 @@ impl LoggedFile {
     /// knows the others' up to the last exchange, and there was no collective call since, which would
     /// order what they have written meanwhile before this.
     fn note_in_file(&mut self, entry: Entry) -> Result<(), MpiError> {
-        let needed =
-            self.index.touching(entry.hull()).next().is_some() || self.is_past(self.exchange_epoch);
+        if self.in_file.len() >= MAX_IN_FILE {
+            self.join_in_file();
+        }
         if self.in_file.len() < MAX_IN_FILE {
             self.index.insert(entry.clone());
             self.in_file.push(entry);
-        } else if needed {
+            return Ok(());
+        }
+        if self.index.touching(entry.hull()).next().is_some() || self.is_past(self.exchange_epoch) {
             return Err(self.failed(
                 "write",
                 &format_args!(
-                    "the log is full, and {MAX_IN_FILE} writes went past it; a larger log is \
-                     needed (hint forebay_log_size)"
+                    "the log is full, and {MAX_JOINED_RUNS} irregular parts were written past it \
+                     since the last collective call; a larger log is needed (hint forebay_log_size)"
                 ),
             ));
         }
         Ok(())
+    }
+
+    /// Joins the entries whose data is in the file, except those that were joined before.
+    fn join_in_file(&mut self) {
+        if self.joined_runs >= MAX_JOINED_RUNS {
+            return;
+        }
+        let entries = self.in_file.split_off(self.joined);
+        entries.iter().for_each(|entry| self.index.remove(entry));
+        let joined = join(entries, self.writer.entries());
+        joined.entries.iter().for_each(|entry| self.index.insert(entry.clone()));
+        self.joined_runs += joined.runs;
+        self.in_file.extend(joined.entries);
+        self.joined = self.in_file.len();
+    }
+
+    /// Forgets the entries whose data is in the file, because no log has older ones.
+    pub(super) fn clear_in_file(&mut self) {
+        self.in_file.clear();
+        self.joined = 0;
+        self.joined_runs = 0;
     }
 
     /// Empties the logs if one of them is more than half full. The processes agree about it in some
@@ -148,22 +176,27 @@ impl LoggedFile {
         part(self.writer.used_bytes(), self.settings.capacity)
             .max(part(self.writer.entries().len() as u64, self.writer.max_entries()))
             .max(part(self.in_file.len() as u64, MAX_IN_FILE as u64))
+            .max(part(self.joined_runs as u64, MAX_JOINED_RUNS as u64))
     }
 
     /// Applies the log of this process to the file, if no other process knows its entries, and no
     /// collective call came after one of them: another process may have written over it since, past
     /// its log. Returns whether there is space now.
     fn make_space(&mut self) -> Result<bool, MpiError> {
-        let first = self.exchanged;
-        let own: Vec<Entry> = self.writer.entries().to_vec();
-        let stays =
-            |entry: &Entry| entry.order.sequence <= first || self.is_past(entry.order.epoch);
-        if own.is_empty()
-            || own.len() > MAX_IN_FILE - self.in_file.len().min(MAX_IN_FILE)
-            || own.iter().any(stays)
-        {
+        let own = self.writer.entries();
+        // The first one has the smallest number and epoch.
+        let Some(first) = own.first() else { return Ok(false) };
+        if first.order.sequence <= self.exchanged || self.is_past(first.order.epoch) {
             return Ok(false);
         }
+        let count = own.len();
+        if self.in_file.len() + count > MAX_IN_FILE {
+            self.join_in_file();
+        }
+        if self.in_file.len() + count > MAX_IN_FILE {
+            return Ok(false);
+        }
+        let own = self.writer.entries().to_vec();
         self.settle_under(own.iter().map(Entry::hull))?;
         // Entries of others that follow own ones keep their places.
         let rank = self.comm.rank as u32;

@@ -1,7 +1,10 @@
 // Writes interleaved blocks and syncs; then writes others over a part of them, syncs and is killed:
-// killed PATH kill|end [HINT VALUE]. With `end` it closes the file.
+// killed PATH kill|end [HINT VALUE]. With `end` it closes the file. Before that, when all is synced, it
+// creates the file that SYNCED_MARK names.
 #include <mpi.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 1000, BLOCKS = 200 };
@@ -32,6 +35,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < BLOCKS; i += 3)
         MPI_File_write_at(file, (MPI_Offset)(i * ranks + next) * BLOCK, data, BLOCK, MPI_BYTE, MPI_STATUS_IGNORE);
     MPI_File_sync(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0 && getenv("SYNCED_MARK")) fclose(fopen(getenv("SYNCED_MARK"), "w"));
     MPI_Barrier(MPI_COMM_WORLD);
     if (argc > 2 && !strcmp(argv[2], "kill")) raise(SIGKILL);
     MPI_File_close(&file);

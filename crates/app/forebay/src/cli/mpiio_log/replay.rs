@@ -21,6 +21,7 @@ pub(super) fn replay_logs(arguments: ReplayArguments) -> Result<(), Failure> {
         replaced: arguments.replaced,
         complete_only: false,
         alignment: Alignment { stripe, largest },
+        ..ReplayOptions::default()
     };
     let directories = &arguments.directories.directories;
     directories.iter().try_for_each(|directory| check_directory(directory))?;
