@@ -4,6 +4,7 @@
 mod confined;
 mod failures;
 mod instance_copy;
+mod logs;
 mod lost_writes;
 mod pfs_kinds;
 mod phases;
