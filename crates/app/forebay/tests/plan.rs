@@ -133,7 +133,11 @@ fn warnings_about_the_simulation_follow_the_recommendation() {
     let (advice, warnings) = text.split_once("warning: ").unwrap();
     assert!(advice.contains("Recommended:"), "{text}");
     assert!(warnings.contains("in turn in one file"), "{text}");
-    assert_eq!(warnings.matches("in turn in one file").count(), 1, "once for all capacities: {text}");
+    assert_eq!(
+        warnings.matches("in turn in one file").count(),
+        1,
+        "once for all capacities: {text}"
+    );
     let files = dir.run("plan --machine shaheen2 --nodes 2 --ppn 4 -- -F -w -b 1g").stdout;
     assert!(files.contains("Recommended:") && !files.contains("warning"), "{files}");
 }

@@ -80,9 +80,10 @@ enum Open {
 
 static FILES: LazyLock<RwLock<HashMap<Handle, Open>>> = LazyLock::new(RwLock::default);
 
-/// Names of the files whose handles are left to the MPI library, by handle.
-static PASSED: LazyLock<RwLock<HashMap<Handle, (PathBuf, Option<FileId>)>>> =
-    LazyLock::new(RwLock::default);
+/// Files whose handles are left to the MPI library, by handle: their names and, if known, what they are.
+type PassedFiles = HashMap<Handle, (PathBuf, Option<FileId>)>;
+
+static PASSED: LazyLock<RwLock<PassedFiles>> = LazyLock::new(RwLock::default);
 
 /// The names of file systems that MPI libraries accept before a path, with a colon.
 const PREFIXES: [&[u8]; 10] =

@@ -120,7 +120,7 @@ impl LoggedFile {
     /// `MPI_File_set_size` of a handle that this process has alone. What is logged behind the new end
     /// is not applied.
     pub fn set_size_alone(&mut self, size: u64) -> Result<(), MpiError> {
-        self.settle_under([size..u64::MAX])?;
+        self.settle_under(std::iter::once(size..u64::MAX))?;
         self.target.set_len(size).map_err(|error| self.failed("change the size of", &error))?;
         self.unsynced = true;
         if size < self.known_end {
