@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo fmt --all --check
-cargo clippy --workspace --all-targets --test slurm --test slurm_restart -- -D warnings
+cargo clippy --workspace --all-targets --keep-going --test slurm --test slurm_restart -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 pyflakes3 python scripts examples machines

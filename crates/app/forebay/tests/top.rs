@@ -80,14 +80,23 @@ fn number(screen: &str, heading: &str, first: &str, column: &str) -> Option<f64>
 #[test]
 fn top_without_terminal_prints_one_frame() {
     let busy = Busy::start();
-    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["top", "--interval", "2", "--pool"])
-        .arg(busy.pool())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}");
+    let frame = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["top", "--interval", "2", "--pool"])
+            .arg(busy.pool())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        text
+    };
+    let start = Instant::now();
+    let mut text = frame();
+    // The job has a rate when its host has reported twice.
+    while number(&text, "INSTANCE", "77 ", "OPS/S").is_none() && start.elapsed() < TIMEOUT {
+        text = frame();
+    }
     assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text}");
     assert!(text.contains(&format!("process {}", busy.run.id())), "{text}");
     assert!(text.contains("pool embedded  [#-----"), "{text}");

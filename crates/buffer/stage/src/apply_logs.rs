@@ -25,14 +25,15 @@ use crate::request::StageReport;
 
 /// Applies the logs in the directory `logs` to their files, which are below `below` on the parallel
 /// file system. A file that was renamed in its directory is found there; one of which the logs do not
-/// know the identity is created in an existing directory if it does not exist. When the files are durable, the logs are removed, so that an interrupted stage can be repeated. `owner` is the user for
+/// know the identity is created in an existing directory if it does not exist. When the files are
+/// durable, the logs are removed, so that an interrupted stage can be repeated. `owner` is the user for
 /// whom this is done.
 ///
 /// # Errors
 /// Nothing is written if a log is damaged, unreadable, of another user than `owner`, or names a file
-/// that is not below `below`. The
-/// logs of files that cannot be written are kept; those of others may have been applied. The logs of files
-/// that were removed, or renamed to another directory, are kept and reported when all others are applied.
+/// that is not below `below`. The logs of files that cannot be written are kept; those of others may
+/// have been applied. The logs of files that were removed, or renamed to another directory, are kept
+/// and reported when all others are applied.
 pub fn apply_logs(
     logs: &StageLocation,
     below: &StageLocation,

@@ -135,7 +135,7 @@ fn instance_holds_the_files_that_each_repetition_keeps() {
     for line in ["-F -w -k -i 5 -t 1m -b 1g", "-F -w -m -i 5 -t 1m -b 1g"] {
         assert_eq!(job(8, 2, line).needed_bytes(), Ok(16 << 30), "{line}");
     }
-    assert_eq!(Job { sets: 7, ..kept }.needed_bytes(), Ok(7 * 16 << 30));
+    assert_eq!(Job { sets: 7, ..kept }.needed_bytes(), Ok((7 * 16) << 30));
 }
 
 /// Two nodes with links of 8 GB/s reach 16 GB/s of a file system with 5 or with 700.

@@ -1,6 +1,6 @@
 //! One phase of a job: opens, transfers, closes.
 
-use super::calls::{LoneCalls, UncontendedCall};
+use super::calls::{LoneCall, LoneCalls};
 use super::fabric::Fabric;
 use super::page_cache::PageCaches;
 use super::phase_links::{PhaseLinks, server_key};
@@ -123,7 +123,7 @@ impl<'a> BegunPhase<'a> {
         all
     }
 
-    fn calls_of(&self, rank: u32) -> UncontendedCall {
+    fn calls_of(&self, rank: u32) -> LoneCall {
         self.calls[self.runs.pattern.node_of(rank) as usize].of(self.runs.access)
     }
 

@@ -14,7 +14,7 @@ const PROBE_CALLS: (u64, u64) = (4, 32);
 
 /// Calls of a process that has the machine for itself, in ps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UncontendedCall {
+pub(crate) struct LoneCall {
     /// Mean of the transfers.
     pub transfer: f64,
     pub open: u64,
@@ -24,13 +24,13 @@ pub(crate) struct UncontendedCall {
 /// The calls of each access of a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoneCalls {
-    write: Option<UncontendedCall>,
-    read: Option<UncontendedCall>,
+    write: Option<LoneCall>,
+    read: Option<LoneCall>,
 }
 
 impl LoneCalls {
     /// The calls of an access that the test has.
-    pub fn of(&self, access: Access) -> UncontendedCall {
+    pub fn of(&self, access: Access) -> LoneCall {
         let call = match access {
             Access::Write => self.write,
             Access::Read => self.read,
@@ -79,9 +79,9 @@ pub(super) fn lone_calls(
 }
 
 /// The calls of a phase; a transfer consists of `joined` calls of the program.
-fn lone_call(phase: &Phase, joined: u64) -> UncontendedCall {
+fn lone_call(phase: &Phase, joined: u64) -> LoneCall {
     let ps = |seconds: f64| seconds * 1e12;
-    UncontendedCall {
+    LoneCall {
         transfer: ps(phase.operation_seconds.mean * joined as f64).max(1.0),
         open: ps(phase.open_seconds) as u64,
         close: ps(phase.close_seconds) as u64,

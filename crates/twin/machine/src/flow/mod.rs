@@ -20,7 +20,8 @@
 //! servers, the convoys of processes in lockstep and the tail of the last ones result. A phase with more
 //! than 8,192 runs, and more than three of each process, is a steady state for nearly all of its time: so
 //! many runs from its middle on are simulated, and the second half of them gives the rate of the whole
-//! phase; where the first round of the files is in another order than the others, each has such a window. The cost therefore does not depend on the number of bytes. Several jobs at once share one system of
+//! phase; where the first round of the files is in another order than the others, each has such a window.
+//! The cost therefore does not depend on the number of bytes. Several jobs at once share one system of
 //! flows, and their steady times are skipped ([`jobs`]).
 
 mod begun_phase;
