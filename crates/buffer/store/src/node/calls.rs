@@ -167,7 +167,8 @@ impl<O: Objects + Clone> Node<O> {
             return self.park(instance, conn, call);
         }
         let context = &mut self.context;
-        let file_leases = volume.recall_leases(context, &origin, completed, request);
+        let forgotten = volume.forgotten_leases_end(context, &origin, completed, request);
+        let file_leases = forgotten.max(volume.recall_leases(context, completed, request));
         let cache_leases =
             volume.recall_cache_leases(context, &origin, completed, request, file_leases);
         let write_leases = volume.recall_write_leases(context, &origin, completed, request);

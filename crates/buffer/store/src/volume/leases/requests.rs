@@ -61,23 +61,32 @@ impl<O: Objects> Volume<O> {
             && !self.leases.is_disabled()
     }
 
+    /// The time at which to retry a request, which led before to `completed`: until then clients may read
+    /// or write a file that it shows or changes under leases from before this start, which are forgotten.
+    pub fn forgotten_leases_end(
+        &self,
+        node: &Context<O>,
+        origin: &Origin,
+        completed: Option<SlotResult>,
+        request: &Request,
+    ) -> Option<u64> {
+        let until_ns = self.leases.forgotten_until_ns();
+        // A file that was open for writing before this start was not leased.
+        let reopens = origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session);
+        let waits = node.now.steady_ns < until_ns && !reopens;
+        (waits && self.observes_a_file(request, completed)).then_some(until_ns)
+    }
+
     /// Recall leases that conflict with a request, which leads, or led before, to `completed`. Returns
     /// the time at which to retry it, if it is not retried before because they were given back.
     pub fn recall_leases(
         &mut self,
         node: &mut Context<O>,
-        origin: &Origin,
         completed: Option<SlotResult>,
         request: &Request,
     ) -> Option<u64> {
         let ino = self.file_to_change(request, completed)?;
         let now_ns = node.now.steady_ns;
-        let reopens = origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session);
-        let forgotten_until_ns = self.leases.forgotten_until_ns();
-        // A file that was open for writing before this start was not leased.
-        if now_ns < forgotten_until_ns && !reopens {
-            return Some(forgotten_until_ns);
-        }
         let conflict = self.leases.recall(ino, now_ns)?;
         for ((session, handle), id) in conflict.recalls {
             self.events.add_recall(session, (ino, handle), id);

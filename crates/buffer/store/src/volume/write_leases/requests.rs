@@ -114,15 +114,10 @@ impl<O: Objects> Volume<O> {
         completed: Option<SlotResult>,
         request: &Request,
     ) -> Option<u64> {
-        let now_ns = node.now.steady_ns;
-        let forgotten_until_ns = self.leases.forgotten_until_ns();
-        let reopens = origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session);
-        if now_ns < forgotten_until_ns && !reopens && self.observes_a_file(request, completed) {
-            return Some(forgotten_until_ns);
-        }
         if self.write_leases.is_empty() {
             return None;
         }
+        let reopens = origin.slot == RECOVERY_SLOT && node.sessions.is_returning(origin.session);
         let mut observed = self.observed_files(request, completed);
         observed.retain(|ino| self.write_leases.contains(*ino));
         let mut wait_until_ns = None;
@@ -228,7 +223,7 @@ impl<O: Objects> Volume<O> {
     }
 
     /// Whether a request shows or changes what writes to some file change.
-    fn observes_a_file(&self, request: &Request, completed: Option<SlotResult>) -> bool {
+    pub fn observes_a_file(&self, request: &Request, completed: Option<SlotResult>) -> bool {
         let is_file =
             |ino: &Ino| self.names().get(*ino).is_some_and(|inode| inode.kind() == FileKind::File);
         self.observed_files(request, completed).iter().any(is_file)
