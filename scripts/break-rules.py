@@ -25,6 +25,7 @@ SIMULATIONS = {
     "striped": ("forebay-store", ""),
     "simulation": ("forebay-store", ""),
     "leases": ("forebay-store", ""),
+    "delayed_writes": ("forebay-store", ""),
 }
 
 
