@@ -25,7 +25,6 @@ SIMULATIONS = {
     "striped": ("forebay-store", ""),
     "simulation": ("forebay-store", ""),
     "leases": ("forebay-store", ""),
-    "delayed_writes": ("forebay-store", ""),
 }
 
 

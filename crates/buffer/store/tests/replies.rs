@@ -915,3 +915,41 @@ fn repeated_open_for_writing_waits_until_others_cache_nothing() {
     node.step(at_second(10), Input::Tick, &mut effects);
     assert!(matches!(replies(&effects)[..], [Reply::Opened { .. }]), "{effects:?}");
 }
+
+/// On several nodes, where nothing else makes the request wait: a client may still read under a lease that the
+/// node has forgotten.
+#[test]
+fn change_of_a_file_waits_until_leases_from_before_a_restart_have_expired() {
+    let objects = MemoryObjects::default();
+    let mut node = start_with(objects.clone(), false);
+    call(&mut node, CONN, 1, hello(None));
+    let peers = ["/0".to_owned(), "/1".to_owned()];
+    let place = Placement::distributed(4096, &peers, [7; 32]).remove(0);
+    call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec(place))));
+    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
+    let [Reply::Attached { token, .. }] = welcome[..] else {
+        panic!("{welcome:?}");
+    };
+    let made = replies(&call(&mut node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0))));
+    let [Reply::Attr(attr)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    let opening = |handle, open| {
+        Request::File(FileRequest::Open { ino: attr.ino, handle: HandleId(handle), open })
+    };
+    call(&mut node, OTHER, 3, opening(1, OpenMode { read: true, ..OpenMode::default() }));
+    let lease = Request::Lock(LockRequest::Lease { handles: vec![HandleId(1)] });
+    let granted = replies(&call(&mut node, OTHER, 4, lease));
+    assert!(matches!(&granted[..], [Reply::Leases(leases)] if leases[0].is_some()), "{granted:?}");
+
+    let (now, limits) = (Now::default(), Limits::default());
+    let mut node = Node::start(node.snapshot(), 0, objects, limits, now, [2; 32]).unwrap();
+    node.step(now, Input::Connected(OTHER, root(false)), &mut Vec::new());
+    let joining = Attach { token: Some(token), ..greeting(Some(InstanceId(7))) };
+    call(&mut node, OTHER, 4, Request::Session(SessionRequest::Attach(joining)));
+    let open = opening(2, OpenMode { write: true, ..OpenMode::default() });
+    assert_eq!(replies(&call(&mut node, OTHER, 5, open)), []);
+    assert_eq!(replies_at(&mut node, at_second(1)), []);
+    let opened = replies_at(&mut node, at_second(10));
+    assert!(matches!(opened[..], [Reply::Opened { .. }]), "{opened:?}");
+}
