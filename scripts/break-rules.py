@@ -4,7 +4,7 @@
 The rules are in crates/buffer/daemon/tests/cluster_simulation/broken_rules.toml. They are broken in
 target/broken-rules, a copy of HEAD with a target directory of its own. Prints a line for each rule:
 the first seed that failed, the expected one, and the message of the check. Fails if a rule is not
-detected in the first SEEDS seeds, or if its text is not found.
+detected in the first SEEDS seeds, or those that it names (`seeds`), or if its text is not found.
 
 usage: break-rules.py [WORDS]  only rules whose names contain WORDS
 """
@@ -46,9 +46,9 @@ def simulate(simulation, first, count):
     return run.stdout if run.returncode else None
 
 
-def first_failure(simulation):
+def first_failure(simulation, seeds):
     """The first seed that fails and the message of its check, or None if all seeds pass."""
-    output = simulate(simulation, 0, SEEDS)
+    output = simulate(simulation, 0, seeds)
     if output is None:
         return None
     seed = min(int(seed) for seed in re.findall(r"seed (\d+) failed", output))
@@ -80,7 +80,8 @@ def main():
             continue
         file.write_text(source.replace(rule["find"], rule["replace"]))
         try:
-            found = first_failure(rule.get("simulation", "cluster_simulation"))
+            simulation = rule.get("simulation", "cluster_simulation")
+            found = first_failure(simulation, rule.get("seeds", SEEDS))
         finally:
             file.write_text(source)
         if found is None:
