@@ -7,7 +7,6 @@
 use forebay_machine::study::{Fidelity, SimOptions};
 use forebay_machine_file::machine::Machine;
 use forebay_plan::{Job, System, Work, plan};
-use forebay_units::Bytes;
 use forebay_workload::ior::Ior;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -30,19 +29,7 @@ const SHORT_RUNS: [(&str, u32, u32, &str); 5] = [
 fn seconds(system: &System, (nodes, ppn): (u32, u32), line: &str) -> Result<f64, String> {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let test = Ior::parse(&words).map_err(|e| e.to_string())?.remove(0);
-    let job = Job {
-        nodes,
-        ppn,
-        work: Work::Test(Box::new(test)),
-        interval: None,
-        run_time: None,
-        sets: 1,
-        stage_in: Bytes(0),
-        stage_in_files: None,
-        stage_out: None,
-        access_modes: Vec::new(),
-        pool: None,
-    };
+    let job = Job::new(nodes, ppn, Work::Test(Box::new(test)));
     let options = SimOptions { fidelity: Fidelity::Flow, threads: 1, ..SimOptions::default() };
     let began = Instant::now();
     plan(system, &job, &options).map_err(|e| e.to_string())?;

@@ -35,6 +35,23 @@ pub struct Job {
 }
 
 impl Job {
+    /// A job that does its I/O once, stages nothing in, and has no script.
+    pub fn new(nodes: u32, ppn: u32, work: Work) -> Job {
+        Job {
+            nodes,
+            ppn,
+            work,
+            interval: None,
+            run_time: None,
+            sets: 1,
+            stage_in: Bytes(0),
+            stage_in_files: None,
+            stage_out: None,
+            access_modes: Vec::new(),
+            pool: None,
+        }
+    }
+
     /// Nodes and processes per node.
     pub(crate) fn distribution(&self) -> (u32, u32) {
         (self.nodes, self.ppn)

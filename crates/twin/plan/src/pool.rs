@@ -439,19 +439,7 @@ mod tests {
     fn bound_of_the_file_system_is_that_of_its_measured_rate() {
         let system = System::of_pool(&pool(), 3, 2).unwrap_or_else(|e| panic!("{e}"));
         let words = ["-F", "-w", "-t", "1m", "-b", "1g"].map(str::to_owned);
-        let job = Job {
-            nodes: 3,
-            ppn: 2,
-            work: Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))),
-            interval: None,
-            run_time: None,
-            sets: 1,
-            stage_in: Bytes(0),
-            stage_in_files: None,
-            stage_out: None,
-            access_modes: Vec::new(),
-            pool: None,
-        };
+        let job = Job::new(3, 2, Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))));
         let bound = pfs_bound(&system, &job).unwrap().unwrap();
         let by_hand = (6u64 << 30) as f64 / 1.2e9;
         assert!((bound.io_seconds / by_hand - 1.0).abs() < 1e-9, "{bound:?}");

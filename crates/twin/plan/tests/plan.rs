@@ -25,19 +25,7 @@ fn with_pfs(rate: u64) -> Machine {
 
 fn job(nodes: u32, ppn: u32, line: &str) -> Job {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    Job {
-        nodes,
-        ppn,
-        work: Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))),
-        interval: None,
-        run_time: None,
-        sets: 1,
-        stage_in: Bytes(0),
-        stage_in_files: None,
-        stage_out: None,
-        access_modes: Vec::new(),
-        pool: None,
-    }
+    Job::new(nodes, ppn, Work::Test(Box::new(Ior::parse(&words).unwrap().remove(0))))
 }
 
 fn flows() -> SimOptions {
