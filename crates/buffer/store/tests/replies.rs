@@ -465,6 +465,24 @@ fn closed_connection_gets_no_reply_after_invalidation() {
     assert!(invalidated(&mut node, object, Ok(())).is_empty());
 }
 
+/// Attaches `OTHER` to the instance.
+fn attach_other(node: &mut Node<MemoryObjects>) -> SessionToken {
+    let welcome = replies(&call(node, OTHER, 1, hello(Some(InstanceId(7)))));
+    let [Reply::Attached { token, .. }] = welcome[..] else {
+        panic!("{welcome:?}");
+    };
+    token
+}
+
+/// Makes a file in the root, with the second request of `OTHER`.
+fn make_file(node: &mut Node<MemoryObjects>) -> Ino {
+    let made = replies(&call(node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0))));
+    let [Reply::Attr(attr)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    attr.ino
+}
+
 /// The reply to a request for a read lease, after another user than the owner has opened the file again
 /// in this mode.
 fn lease_after_reopen(open: OpenMode) -> Reply {
@@ -472,18 +490,11 @@ fn lease_after_reopen(open: OpenMode) -> Reply {
     call(&mut node, CONN, 1, hello(None));
     let create = AdminRequest::CreateInstance(spec(Placement::single_node()));
     call(&mut node, CONN, 2, Request::Admin(create));
-    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
-    let [Reply::Attached { token, .. }] = welcome[..] else {
-        panic!("{welcome:?}");
-    };
-    let made = replies(&call(&mut node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0))));
-    let [Reply::Attr(attr)] = &made[..] else {
-        panic!("{made:?}");
-    };
+    let token = attach_other(&mut node);
+    let ino = make_file(&mut node);
     let read = OpenMode { read: true, ..OpenMode::default() };
-    let opening = |handle, open| {
-        Request::File(FileRequest::Open { ino: attr.ino, handle: HandleId(handle), open })
-    };
+    let opening =
+        |handle, open| Request::File(FileRequest::Open { ino, handle: HandleId(handle), open });
     call(&mut node, OTHER, 3, opening(1, read));
     let recovery = ConnId(3);
     node.step(Now::default(), Input::Connected(recovery, root(false)), &mut Vec::new());
@@ -761,10 +772,7 @@ fn full_after_restart(absent: Option<InstanceId>) -> (Node<MemoryObjects>, Reque
         node.step(Now::default(), Input::Connected(conn, root(false)), &mut Vec::new());
         call(&mut node, conn, 1, hello(absent));
     }
-    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
-    let [Reply::Attached { token, .. }] = welcome[..] else {
-        panic!("{welcome:?}");
-    };
+    let token = attach_other(&mut node);
     let put = |name: &[u8]| {
         Request::Name(NameRequest::PutFile {
             parent: Ino::ROOT,
@@ -926,17 +934,10 @@ fn change_of_a_file_waits_until_leases_from_before_a_restart_have_expired() {
     let peers = ["/0".to_owned(), "/1".to_owned()];
     let place = Placement::distributed(4096, &peers, [7; 32]).remove(0);
     call(&mut node, CONN, 2, Request::Admin(AdminRequest::CreateInstance(spec(place))));
-    let welcome = replies(&call(&mut node, OTHER, 1, hello(Some(InstanceId(7)))));
-    let [Reply::Attached { token, .. }] = welcome[..] else {
-        panic!("{welcome:?}");
-    };
-    let made = replies(&call(&mut node, OTHER, 2, make("f", NewInode::Node(FileKind::File, 0))));
-    let [Reply::Attr(attr)] = &made[..] else {
-        panic!("{made:?}");
-    };
-    let opening = |handle, open| {
-        Request::File(FileRequest::Open { ino: attr.ino, handle: HandleId(handle), open })
-    };
+    let token = attach_other(&mut node);
+    let ino = make_file(&mut node);
+    let opening =
+        |handle, open| Request::File(FileRequest::Open { ino, handle: HandleId(handle), open });
     call(&mut node, OTHER, 3, opening(1, OpenMode { read: true, ..OpenMode::default() }));
     let lease = Request::Lock(LockRequest::Lease { handles: vec![HandleId(1)] });
     let granted = replies(&call(&mut node, OTHER, 4, lease));
