@@ -220,10 +220,7 @@ impl LoggedFile {
         finish: impl FnOnce(CreatedLog) -> io::Result<()>,
     ) -> Result<(), MpiError> {
         let LoggedFile { comm, path, writer, owns_log, shared, settled, counters, .. } = self;
-        if comm.rank == 0 {
-            shared.remove();
-            settled.remove();
-        }
+        remove_common_files(&comm, &shared, &settled);
         comm.free();
         statistics::add(&path, counters);
         match result {
@@ -242,11 +239,21 @@ impl LoggedFile {
 
     /// Takes what a flush after the close needs, and releases the rest.
     pub(super) fn into_background(self) -> ClosedFile {
-        let LoggedFile { comm, path, id, settings, writer, logs, index, target, shared, .. } = self;
+        let LoggedFile {
+            comm,
+            path,
+            id,
+            settings,
+            writer,
+            logs,
+            index,
+            target,
+            shared,
+            settled,
+            ..
+        } = self;
         let (rank, ranks) = (comm.rank, comm.size);
-        if rank == 0 {
-            shared.remove();
-        }
+        remove_common_files(&comm, &shared, &settled);
         comm.free();
         ClosedFile {
             path,
@@ -360,6 +367,14 @@ impl LoggedFile {
     /// Access mode of `MPI_File_open`.
     pub fn mode(&self) -> i32 {
         self.mode
+    }
+}
+
+/// Removes the files beside the logs that all processes of a file use, when none uses them any more.
+fn remove_common_files(comm: &Communicator, shared: &SharedPointer, settled: &Settled) {
+    if comm.rank == 0 {
+        shared.remove();
+        settled.remove();
     }
 }
 
