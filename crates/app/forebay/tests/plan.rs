@@ -38,7 +38,7 @@ fn nodes_time_and_stages_come_from_the_script() {
     assert_eq!((&last["file_system"], &last["is_bound"]), (&"pfs".into(), &false.into()));
 }
 
-/// What the buffer has to hold is then not known, and the document says so, too.
+/// The bytes that the buffer has to hold are then not known, and the document says so, too.
 #[test]
 fn input_that_is_not_on_this_host_has_a_warning_in_text_and_document() {
     let dir = job_directory();

@@ -12,7 +12,7 @@ const RANKS: usize = 3;
 struct Run {
     /// The file.
     file: PathBuf,
-    /// What the program has synced.
+    /// The data that the program has synced.
     expected: Vec<u8>,
     /// Directories with the durable contents of logs and file, one after another.
     states: Vec<PathBuf>,

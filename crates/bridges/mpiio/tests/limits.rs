@@ -17,7 +17,7 @@ fn program(mpi: Mpi, scratch: &Path, case: &str, count: u64) -> Command {
     command
 }
 
-/// What the program writes in the case `many`, in numbers of 8 bytes.
+/// The file of the program in the case `many`, in numbers of 8 bytes.
 fn many(count: u64) -> Vec<u64> {
     let end = u64::from_le_bytes(*b"the end\0");
     let mut numbers = vec![0; (count as usize - 1) * RANKS + 1];

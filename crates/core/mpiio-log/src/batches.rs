@@ -68,7 +68,7 @@ pub(crate) struct EntryBlock {
     pub memory: u64,
 }
 
-/// What is kept of a slot whose entries need too much memory.
+/// The part of a slot that is kept if its entries need too much memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outline {
     /// Number of entries, and their bytes of data.

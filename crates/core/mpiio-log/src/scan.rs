@@ -89,7 +89,7 @@ pub struct ScannedSlot {
     /// Valid entries that are not in the file, in the order of their sequence numbers; none if they
     /// need more than the memory of [`scan_within`].
     pub entries: Vec<Entry>,
-    /// What is known of the entries that need too much memory.
+    /// Outline of the entries, if they need too much memory.
     pub(crate) outline: Option<Outline>,
     /// Entries behind a gap that were not durable and are therefore ignored.
     pub dropped: u64,

@@ -59,7 +59,7 @@ const RUN_BYTES: u64 = 64;
 /// As [`RUN_BYTES`], for a part that is no run.
 const PART_BYTES: u64 = 320;
 
-/// What a datatype costs.
+/// Costs of a datatype.
 #[derive(Debug)]
 struct Costs {
     /// Comparisons that are left.

@@ -130,7 +130,7 @@ mod tests {
         Entry { order, view, position: offset, length, place: Place { log, offset } }
     }
 
-    /// What an index shows of the first bytes: places of bytes that are not in the file.
+    /// The first bytes in an index: places of those that are not in the file.
     fn shown(entries: &[Entry]) -> Vec<Option<u64>> {
         let mut index = Index::new();
         entries.iter().for_each(|entry| index.insert(entry.clone()));

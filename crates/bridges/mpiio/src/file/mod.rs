@@ -107,7 +107,7 @@ pub struct LoggedFile {
     synced: bool,
     /// The program has opened the file a second time, so that a sync must reach the file.
     opened_twice: bool,
-    /// What one process has brought into the file for all.
+    /// The logged data that one process has brought into the file for all.
     settled: Settled,
     /// Result of the split collective operation that was begun.
     split: Option<u64>,

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// What one process has brought into the file for all.
+/// The logged data that one process has brought into the file for all.
 #[derive(Debug, Default)]
 pub struct Settled {
     path: PathBuf,

@@ -56,7 +56,7 @@ impl Space {
         self.shared.is_none() && self.max_spare > 0
     }
 
-    /// What is left of the node's share; `None` if all of the capacity is its own.
+    /// The unused part of the node's share; `None` if all of the capacity is its own.
     pub fn share_of(&self, capacity: u64) -> Option<Share> {
         let free = self.limit(capacity).saturating_sub(self.used());
         let spare = self.spare(capacity);

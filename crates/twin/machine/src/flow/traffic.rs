@@ -161,7 +161,7 @@ impl Sending<'_> {
         demand
     }
 
-    /// What is accepted of the traffic alone on links between groups, with detours for a demand.
+    /// The accepted part of the traffic, alone on links between groups, with detours for a demand.
     fn accepted_with(&self, network: &NetworkLinks, demand: &DemandOfLinks) -> DemandOfLinks {
         let (mut links, mut alone) = (Links::new(), network.without_flows());
         alone.add_groups(&mut links);

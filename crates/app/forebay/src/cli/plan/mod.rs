@@ -114,7 +114,7 @@ struct PlannedJob {
     job: Job,
     /// The Darshan log, if there is one.
     log: Option<JobIo>,
-    /// What the script does not determine.
+    /// Inputs of the plan that the script does not determine.
     warnings: Vec<String>,
 }
 
