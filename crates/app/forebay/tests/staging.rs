@@ -261,18 +261,24 @@ fn recover_without_a_pool_fails_and_creates_none() {
     assert!(!dir.path().join("none").exists());
 }
 
-/// On one processor, so that the stage takes long enough.
+/// On one processor and with many files, so that the stage takes several times as long as the time between
+/// two reports of the storage node.
 #[test]
 fn stage_shows_its_phase_while_it_runs() {
-    const SIZE: u64 = 512 << 20;
+    const FILES: u64 = 60_000;
+    const FILE_SIZE: u64 = 1024;
     let dir = WorkDir::new();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = |name: &str| memory.path().join(name).display().to_string();
-    fs::write(path("in"), vec![7; SIZE as usize]).unwrap();
+    fs::create_dir(path("in")).unwrap();
+    for file in 0..FILES {
+        fs::write(path(&format!("in/{file}")), [7; FILE_SIZE as usize]).unwrap();
+    }
     let pool = format!("--pool {}", path("pool"));
     dir.expect_success(&format!("create-persistent data --capacity 1GiB {pool} --pool-size 2GiB"));
-    dir.expect_success(&format!("stage in {pool} --instance data {} in", path("in")));
-    let line = format!("stage out {pool} --instance data in {}", path("out"));
+    let stage = format!("{pool} --instance data --type directory");
+    dir.expect_success(&format!("stage in {stage} {} in", path("in")));
+    let line = format!("stage out {stage} in {}", path("out"));
     let program = env!("CARGO_BIN_EXE_forebay");
     // Standard error is a terminal.
     let output = Command::new("script")
@@ -281,18 +287,21 @@ fn stage_shows_its_phase_while_it_runs() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    let first = |what: &str| {
-        let found = text.find(what);
-        found.unwrap_or_else(|| panic!("no `{what}` in {text}"))
+    let end = text.find("staged 60,000 files, 58.6 MiB; copied and synced in ");
+    let end = end.unwrap_or_else(|| panic!("no result in {text}"));
+    // `copying 120 of 60000 files, 120 KiB of 58.6 MiB`, with `+` while files are found.
+    let files_found = |update: &str| -> Option<u64> {
+        let (_, total) = update.split_once(" of ")?;
+        let (total, _) = total.split_once(" files, ")?;
+        total.trim_end_matches('+').parse().ok()
     };
-    let copying = first("out: copying ");
-    assert!(text.contains(" of 512 MiB"), "{text}");
-    let end = first("staged 1 file, 512 MiB; copied and synced in ");
-    assert!(copying < end, "{text}");
+    let updates = text[..end].split("out: copying ").skip(1);
+    let most_found = updates.filter_map(files_found).max();
+    assert!(most_found.is_some_and(|found| 0 < found && found <= FILES), "{text}");
     // Reading back may end between two updates.
     if let Some(reading) = text.find("out: reading back ") {
-        assert!(copying < reading && reading < end, "{text}");
+        assert!(text.find("out: copying ") < Some(reading) && reading < end, "{text}");
     }
-    assert!(text.contains(", read back 512 MiB in "), "{text}");
-    assert_eq!(fs::metadata(path("out")).unwrap().len(), SIZE);
+    assert!(text.contains(", read back 58.6 MiB in "), "{text}");
+    assert_eq!(fs::read_dir(path("out")).unwrap().count() as u64, FILES);
 }
