@@ -63,6 +63,10 @@ copy 644 packaging/logrotate etc/logrotate.d/forebay
 for unit in examples/pool/*.service examples/pool/*.target examples/norns/*.service; do
     copy 644 "$unit" "usr/lib/systemd/system/$(basename "$unit")"
 done
+# For hosts with several storage nodes: each instance is the storage node of its name.
+sed -e 's|^Description=.*|& %i|' -e 's|forebayd storage|& --name %i|' \
+    -e 's|^EnvironmentFile=.*|&\nEnvironmentFile=-/etc/default/forebay-storage-%i|' \
+    examples/pool/forebay-storage.service >"$root/usr/lib/systemd/system/forebay-storage@.service"
 
 for file in python/forebay/*.py python/forebay/py.typed; do
     copy 644 "$file" "usr/lib/python3/dist-packages/forebay/$(basename "$file")"

@@ -186,11 +186,34 @@ fn two_commands_install_the_package_and_start_a_pool_of_one_host() {
     let warnings = system.expect("journalctl --no-pager -p warning -u forebay-agent");
     assert!(warnings.contains("the connection to the controller"), "{warnings}");
 
+    // A second storage node, whose daemon has another core of this host.
+    system.expect(
+        "size=$(sed -n 's/^capacity = //p' /etc/forebay/pool.toml) && printf '[[storage]]\\n\
+         name = \"box-b\"\\nhost = \"box\"\\naddress = \"127.0.0.1:7512\"\\n\
+         directory = \"/var/lib/forebay/storage-b\"\\ncapacity = %s\\n' \"$size\" \
+         >> /etc/forebay/pool.toml && systemctl reload forebay-controller && \
+         systemctl start forebay-storage@box-b",
+    );
+    wait_until("both storage nodes are online", || {
+        let nodes = text_of(&system.run("forebay status | grep -c ' online'"));
+        (nodes.trim() == "2").then_some(())
+    });
+    system.expect("systemctl restart forebay-agent");
+    fs::write(
+        root.join("root/both.sh"),
+        "#!/bin/sh\n#DW jobdw capacity=128MiB type=scratch access_mode=striped\n\
+         head -c 32M /dev/zero > $DW_JOB_STRIPED/data && sync $DW_JOB_STRIPED/data\n\
+         for node in storage storage-b; do\n\
+         test $(du -sk /var/lib/forebay/$node/flash | cut -f 1) -ge 8192 || exit 1\ndone\n",
+    )
+    .unwrap();
+    system.expect("forebay run /root/both.sh");
+
     system.expect("dpkg --purge forebay");
     let left = text_of(
         &system.run("pgrep -x forebayd || grep /forebay /proc/mounts || ls -A /etc/forebay"),
     );
     assert!(left.starts_with("ls: cannot access"), "{left}");
     let rest = system.expect("ls /var/lib/forebay; find / -xdev -name '*forebay*' -path '*/usr/*'");
-    assert_eq!(rest.split_whitespace().collect::<Vec<_>>(), ["controller", "storage"]);
+    assert_eq!(rest.split_whitespace().collect::<Vec<_>>(), ["controller", "storage", "storage-b"]);
 }

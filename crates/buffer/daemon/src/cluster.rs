@@ -136,9 +136,12 @@ impl Daemon {
         store.trusted_hosts = trusted_hosts(config);
         config.limits.apply(&mut store, config.storage_timeout);
         store.scrub = config.scrub.clone();
-        if let Some(bytes) = node.metadata_memory {
-            store.limits.metadata_bytes = bytes.0;
-        }
+        // The default is for the only storage node of a host.
+        let nodes_of_host = config.storage_nodes_of(&node.host).count() as u64;
+        store.limits.metadata_bytes = match node.metadata_memory {
+            Some(bytes) => bytes.0,
+            None => store.limits.metadata_bytes / nodes_of_host,
+        };
         let setup = storage::Setup {
             name: name.to_owned(),
             host: name.to_owned(),
@@ -168,9 +171,9 @@ impl Daemon {
         let mounts_directory = home.join("mounts");
         create_private_directory(&mounts_directory, 0o755)?;
         remove_stale_mounts(&mounts_directory, &config.mount_root);
-        let own = config.storage_node(name);
+        let own = config.storage_nodes_of(name);
         let access = StorageAccess {
-            own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))),
+            own: own.map(|node| (node.address.to_string(), Address::Unix(node.socket()))).collect(),
             options: client_options(config, &identity),
         };
         let mounts = Mounts::new(mounts_directory.clone(), name.to_owned(), access);

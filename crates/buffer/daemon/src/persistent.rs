@@ -52,11 +52,11 @@ pub fn attach_persistent(file: &Path, name: &str) -> Result<Fs, DaemonError> {
         .map_err(DaemonError::with_context(format!("instance `{name}` at {address}")))
 }
 
-/// The address of a storage node: its socket, if it is this host.
+/// The address of a storage node: its socket, if it is on this host.
 fn address_of(config: &PoolConfig, node: &str) -> Option<Address> {
     let storage = config.storage_node(node)?;
     let socket = storage.socket();
-    let is_here = node == host_name() && socket.exists();
+    let is_here = storage.host == host_name() && socket.exists();
     Some(if is_here { Address::Unix(socket) } else { Address::Tcp(storage.address) })
 }
 

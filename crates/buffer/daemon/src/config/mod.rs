@@ -56,8 +56,10 @@ pub enum AuthMethod {
 /// A storage node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
-    /// Its host name.
+    /// Its name: that of its host, unless several storage nodes are on one host.
     pub name: String,
+    /// The name of its host.
+    pub host: String,
     /// The address at which its daemon listens.
     pub address: SocketAddr,
     /// Its directory on the flash.
@@ -191,6 +193,14 @@ impl PoolConfig {
     /// The storage node of this name.
     pub fn storage_node(&self, name: &str) -> Option<&StorageConfig> {
         self.storage.iter().find(|node| node.name == name)
+    }
+
+    /// The storage nodes on the host of this name.
+    pub fn storage_nodes_of<'a>(
+        &'a self,
+        host: &'a str,
+    ) -> impl Iterator<Item = &'a StorageConfig> + use<'a> {
+        self.storage.iter().filter(move |node| node.host == host)
     }
 
     /// The credentials of this host. Fails if MUNGE is not installed or the key cannot be read.

@@ -71,8 +71,9 @@ struct ControllerTable {
 #[serde(deny_unknown_fields)]
 struct StorageTable {
     name: Spanned<Name>,
+    host: Option<Name>,
     address: Spanned<ListenAddress>,
-    directory: AbsolutePath,
+    directory: Spanned<AbsolutePath>,
     capacity: Spanned<Size>,
     metadata_memory: Option<Size>,
     from: Option<AllowedSources>,
@@ -231,13 +232,18 @@ fn storage_nodes(
     granularity: Bytes,
 ) -> Result<Vec<StorageConfig>, ConfigError> {
     let mut nodes: Vec<StorageConfig> = Vec::new();
-    for StorageTable { name, address, directory, capacity, metadata_memory, from } in tables {
+    for table in tables {
+        let StorageTable { name, host, address, directory, capacity, metadata_memory, from } =
+            table;
         let (name_at, address_at) = (name.span(), address.span());
+        let directory_at = directory.span();
         let address = address.into_inner().0;
+        let name = name.into_inner().0;
         let node = StorageConfig {
-            name: name.into_inner().0,
+            host: host.map_or_else(|| name.clone(), |host| host.0),
+            name,
             address,
-            directory: directory.0,
+            directory: directory.into_inner().0,
             capacity: capacity.get_ref().0,
             metadata_memory: metadata_memory.map(|size| size.0),
             allowed_sources: from.unwrap_or_else(|| AllowedSources::only(address.ip())),
@@ -253,6 +259,12 @@ fn storage_nodes(
         if nodes.iter().any(|other| other.address == node.address) {
             let reason = format!("two storage nodes have the address {}", node.address);
             return Err(source.error(address_at, reason));
+        }
+        let shares_directory =
+            |other: &&StorageConfig| other.host == node.host && other.directory == node.directory;
+        if let Some(other) = nodes.iter().find(shares_directory) {
+            let reason = format!("`{}` on the same host has this directory", other.name);
+            return Err(source.error(directory_at, reason));
         }
         nodes.push(node);
     }

@@ -19,7 +19,8 @@ impl PoolConfig {
         }
         let node = |new: &StorageConfig| match self.storage_node(&new.name) {
             Some(known) => {
-                StorageConfig { allowed_sources: new.allowed_sources.clone(), ..known.clone() }
+                let (allowed_sources, host) = (new.allowed_sources.clone(), new.host.clone());
+                StorageConfig { allowed_sources, host, ..known.clone() }
             }
             None => new.clone(),
         };

@@ -112,6 +112,26 @@ fn errors_name_the_line() {
     assert!(error.starts_with("pool.toml:16: there are two"), "{error}");
 }
 
+#[test]
+fn host_with_several_storage_nodes_has_a_directory_for_each() {
+    let second = |lines: &str| {
+        let table = format!("[[storage]]\nname = \"bb1-b\"\n{lines}\ncapacity = \"1GiB\"\n[auth]");
+        parse(&GOOD.replace("[auth]", &table))
+    };
+    let names = |config: &PoolConfig, host: &str| -> Vec<String> {
+        config.storage_nodes_of(host).map(|node| node.name.clone()).collect()
+    };
+    let config =
+        second("host = \"bb1\"\naddress = \"127.0.0.1:7512\"\ndirectory = \"/f\"").unwrap();
+    assert_eq!(names(&config, "bb1"), ["bb1", "bb1-b"]);
+    assert!(names(&config, "bb1-b").is_empty());
+    let other = "address = \"127.0.0.1:7512\"\ndirectory = \"/flash\"";
+    assert_eq!(names(&second(other).unwrap(), "bb1-b"), ["bb1-b"]);
+    let error = second(&format!("host = \"bb1\"\n{other}")).unwrap_err();
+    let expected = "pool.toml:19: `bb1` on the same host has this directory";
+    assert!(error.starts_with(expected), "{error}");
+}
+
 proptest::proptest! {
     #[test]
     fn arbitrary_text_does_not_panic(text in "[ -~\n]{0,200}") {

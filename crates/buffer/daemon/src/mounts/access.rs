@@ -19,9 +19,8 @@ const REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 /// The way in which this process connects to storage daemons.
 #[derive(Clone, Debug)]
 pub struct StorageAccess {
-    /// The daemon on this host, if there is one: its listed address, and its Unix socket, which is
-    /// faster.
-    pub own: Option<(String, Address)>,
+    /// The daemons on this host: the listed address of each, and its Unix socket, which is faster.
+    pub own: Vec<(String, Address)>,
     /// Credentials and timeouts.
     pub options: forebay_client::ClientOptions,
 }
@@ -31,10 +30,9 @@ impl StorageAccess {
     /// on this host.
     fn addresses(&self, listed: &[String]) -> Result<Vec<Address>, String> {
         if listed.is_empty() {
-            let own = self.own.as_ref().map(|(_, address)| address.clone());
-            return Ok(own.into_iter().collect());
+            return Ok(self.own.iter().map(|(_, address)| address.clone()).collect());
         }
-        let one = |text: &String| match self.own.as_ref().filter(|(known, _)| known == text) {
+        let one = |text: &String| match self.own.iter().find(|(known, _)| known == text) {
             Some((_, local)) => Ok(local.clone()),
             None => {
                 text.parse().map_err(|_| format!("`{text}` is not the address of a storage daemon"))

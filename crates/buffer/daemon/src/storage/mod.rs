@@ -73,7 +73,7 @@ pub(crate) fn start(
     store.fences = StorageNode::fences_in(&rows).map_err(DaemonError::new)?;
     let daemon = Daemon::start(store).map_err(DaemonError::new)?;
     let access =
-        StorageAccess { own: Some((setup.address, daemon.address())), options: setup.client };
+        StorageAccess { own: vec![(setup.address, daemon.address())], options: setup.client };
     let mounts = setup.directory.join("mounts");
     let mounts = Arc::new(Mounts::new(mounts, setup.host.clone(), access));
     let (events, inbox) = channel();

@@ -57,7 +57,7 @@ impl World {
         let id = plan.activation;
         self.trace_line(|| format!("host {index} mounts {id:?} of {:?}", plan.instance));
         self.hosts[index].plans.insert(id, plan.clone());
-        let access = StorageAccess { own: None, options: self.options() };
+        let access = StorageAccess { own: Vec::new(), options: self.options() };
         let attachments = Mounts::new(PathBuf::new(), host_name(index), access).without_sessions();
         let mounts = self.hosts[index].mounts.clone();
         self.start_actor(MachineId::Host(index), move || {

@@ -170,7 +170,7 @@ impl World {
         };
         let addresses = node.storage_addresses_of(plan.instance);
         let own = address(index);
-        let access = StorageAccess { own: Some((own.to_string(), own)), options: self.options() };
+        let access = StorageAccess { own: vec![(own.to_string(), own)], options: self.options() };
         let mounts = Mounts::new(PathBuf::new(), format!("bb{index}"), access);
         let barrier = SimBarrier::new(Machine(self.shared.clone()));
         let options = StageOptions {
