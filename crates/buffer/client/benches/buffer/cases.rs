@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use Place::{
-    Base, Batches, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpBatches, TcpEncrypted,
-    TcpIntegrity, TcpTwo,
+    Base, Batches, BatchesTwo, Gluster, Library, LibraryTwo, Mount, Stream, Tcp, TcpBatches,
+    TcpEncrypted, TcpIntegrity, TcpTwo,
 };
 use SyncTime::{AtEnd, EachWrite, Never};
 use Target::{AtLeast, AtMost};
@@ -77,6 +77,7 @@ const SHARED_WRITES: Contestants =
     &[(Base, NONE), (Library, AtLeast(1000.0)), (Mount, AtLeast(1000.0)), (Tcp, NONE)];
 const SHARED_READS: Contestants = &[(Base, NONE), (Library, NONE), (Mount, NONE), (Tcp, NONE)];
 const TWO_DAEMONS: Contestants = &[(Library, NONE), (LibraryTwo, AtLeast(0.95))];
+const TWO_DAEMONS_BATCHES: Contestants = &[(Batches, NONE), (BatchesTwo, AtLeast(0.95))];
 
 const fn write(size: u64, count: u64, shared: bool, sync: SyncTime) -> Task {
     let fresh = matches!(sync, AtEnd);
@@ -113,7 +114,7 @@ const DISK: [Case; 5] = [
     operations("disk: write 4 KiB, fdatasync each", 2, write(4096, 512, false, EachWrite), LOCAL),
 ];
 
-const MEMORY: [Case; 11] = [
+const MEMORY: [Case; 13] = [
     bytes("tmpfs: write 1 MiB over TCP", 1, write(MIB, 1024, false, Never), TCP_MODES),
     bytes("tmpfs: read 1 MiB over TCP", 1, read(MIB, 1024, false), TCP_MODES),
     bytes("tmpfs: write 1 MiB", 2, write(MIB, 512, false, Never), LOCAL),
@@ -122,6 +123,8 @@ const MEMORY: [Case; 11] = [
     operations("tmpfs: create", 2, Task::Create(20_000), CREATES),
     operations("tmpfs: stat", 2, Task::Stat(20_000), STATS),
     operations("tmpfs: unlink", 2, Task::Unlink(20_000), UNLINKS),
+    operations("tmpfs: 2 daemons, create", 4, Task::Create(10_000), TWO_DAEMONS),
+    operations("tmpfs: 2 daemons, batches", 4, Task::Create(40_000), TWO_DAEMONS_BATCHES),
     operations("tmpfs: write 4 KiB", 2, write(4096, 16_384, false, Never), SMALL_WRITES),
     bytes("tmpfs: write 47,008 B, one file", 4, write(HARD, 4_000, true, Never), SHARED_WRITES),
     bytes("tmpfs: read 47,008 B, one file", 4, read(HARD, 4_000, true), SHARED_READS),
@@ -288,7 +291,8 @@ impl Run<'_> {
                     f64::NAN
                 });
                 let operations = (task.operations() * case.clients) as f64;
-                if matches!(place, Library | Batches | Tcp | TcpBatches) && task.bytes() == 0 {
+                let is_library = !matches!(place, Base | Mount | Gluster | Stream);
+                if is_library && task.bytes() == 0 {
                     let cpu = site.daemon_cpu()?.saturating_sub(before);
                     cpu_us.entry(*place).or_default().push(cpu.as_secs_f64() * 1e6 / operations);
                 }

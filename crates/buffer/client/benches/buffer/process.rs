@@ -26,6 +26,10 @@ impl Process {
         Ok(Process { child, output: BufReader::new(output) })
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn write_line(&mut self, line: &str) -> Outcome<()> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         writeln!(input, "{line}")?;

@@ -1,6 +1,7 @@
 //! Daemons, instances and mounts in one directory.
 
 use crate::Outcome;
+use crate::cpu_limit::CpuLimit;
 use crate::gluster::Gluster;
 use crate::process::Process;
 use crate::processors;
@@ -22,7 +23,7 @@ use std::process::Command;
 use std::time::Duration;
 
 pub const INSTANCE: InstanceId = InstanceId(1);
-const STRIPE: u64 = 1 << 20;
+pub const STRIPE: u64 = 1 << 20;
 /// A benchmark's directory is named by this and its process id.
 const DIRECTORY_PREFIX: &str = "forebay-bench-";
 /// The daemons. The second and third share an instance; the last two protect data over TCP in the mode
@@ -54,6 +55,8 @@ pub enum Place {
     Stream,
     /// As `Library`, on two daemons.
     LibraryTwo,
+    /// As `Batches`, on two daemons.
+    BatchesTwo,
     /// As `Tcp`, on two daemons.
     TcpTwo,
     /// As `Tcp`, with data authenticated.
@@ -74,6 +77,7 @@ impl Place {
             Place::Gluster => "GlusterFS",
             Place::Stream => "loopback",
             Place::LibraryTwo => "library, 2",
+            Place::BatchesTwo => "batches, 2",
             Place::TcpTwo => "TCP, 2",
             Place::TcpIntegrity => "TCP, integrity",
             Place::TcpEncrypted => "TCP, encrypted",
@@ -87,7 +91,8 @@ impl Place {
 
     /// Metadata operations that are requested together.
     pub fn operations_per_batch(self) -> usize {
-        if matches!(self, Place::Batches | Place::TcpBatches) { MAX_BATCH_REQUESTS } else { 1 }
+        let has_batches = matches!(self, Place::Batches | Place::TcpBatches | Place::BatchesTwo);
+        if has_batches { MAX_BATCH_REQUESTS } else { 1 }
     }
 
     pub fn nodes(self, dir: &Path) -> NodeAddresses {
@@ -96,7 +101,7 @@ impl Place {
             Place::TcpTwo => (true, 1..3),
             Place::TcpIntegrity => (true, 3..4),
             Place::TcpEncrypted => (true, 4..5),
-            Place::LibraryTwo => (false, 1..3),
+            Place::LibraryTwo | Place::BatchesTwo => (false, 1..3),
             Place::Base
             | Place::Library
             | Place::Batches
@@ -170,6 +175,14 @@ pub struct Setup {
     pub gluster: bool,
     /// The number of the processor of all daemons; `None`: they use any.
     pub server_core: Option<usize>,
+    /// The part of a processor that each daemon may use, in percent; `None`: it has no limit.
+    pub daemon_share: Option<u64>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup { gluster: true, server_core: None, daemon_share: None }
+    }
 }
 
 /// All contestants in one directory.
@@ -178,6 +191,7 @@ pub struct Site {
     pub gluster: Option<Gluster>,
     mount: Option<Process>,
     pub daemons: Vec<Process>,
+    limits: Vec<CpuLimit>,
 }
 
 impl Site {
@@ -187,13 +201,16 @@ impl Site {
         for part in ["base", "mnt", "gluster"].iter().chain(&DAEMONS) {
             fs::create_dir_all(dir.join(part))?;
         }
-        let mut daemons = Vec::new();
+        let (mut daemons, mut limits) = (Vec::new(), Vec::new());
         let core = setup.server_core.map(|core| core.to_string());
         for name in DAEMONS {
             let home = dir.join(name).to_string_lossy().into_owned();
             let arguments = ["daemon", &home].into_iter().chain(core.as_deref());
             let mut process = Process::spawn_role(&arguments.collect::<Vec<_>>())?;
             process.read_line()?;
+            if let Some(percent) = setup.daemon_share {
+                limits.push(CpuLimit::of_process(process.id(), percent)?);
+            }
             daemons.push(process);
         }
         let options = ClientOptions { key: Some(key()?), ..ClientOptions::default() };
@@ -220,7 +237,7 @@ impl Site {
             }
             None => None,
         };
-        Ok(Site { dir, gluster, mount: Some(mount), daemons })
+        Ok(Site { dir, gluster, mount: Some(mount), daemons, limits })
     }
 
     /// Has several clients do a task at the same time. Returns the seconds until the last one is done.
@@ -275,6 +292,7 @@ impl Drop for Site {
         self.gluster = None;
         self.mount = None;
         self.daemons.clear();
+        self.limits.clear();
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -1,8 +1,9 @@
 //! The work of client processes.
 
 use crate::Outcome;
-use crate::site::{INSTANCE, Place, key};
+use crate::site::{INSTANCE, Place, STRIPE, key};
 use forebay_client::{ClientOptions, Fs, Results};
+use forebay_policy::layout::Layout;
 use forebay_protocol::message::{NewInode, OpenMode};
 use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use serde::{Deserialize, Serialize};
@@ -74,8 +75,23 @@ pub fn run_client() -> Outcome<()> {
 
 type Run = Box<dyn FnOnce() -> Outcome<()>>;
 
+/// The directory of a client, which is on the first of the daemons for the first client, on the second for
+/// the second, and so on.
+fn directory_of(client: &ClientTask) -> Outcome<String> {
+    let daemons = client.place.nodes(&client.dir).0.len();
+    let layout = Layout::new(daemons.try_into()?, STRIPE).ok_or("no daemon")?;
+    let daemon = client.client % daemons as u64;
+    let prefix = format!("{:?}{}of{}", client.place, client.client, client.clients);
+    let mut names = (0..100).map(|attempt| format!("{prefix}.{attempt}"));
+    let is_there = |name: &String| {
+        let node = layout.metadata_node_for_dir(Ino::ROOT, name.as_bytes());
+        u64::from(node.0) == daemon
+    };
+    Ok(names.find(is_there).ok_or("no name of a directory leads to the daemon")?)
+}
+
 fn prepare(client: &ClientTask) -> Outcome<Run> {
-    let directory = format!("{:?}{}", client.place, client.client);
+    let directory = directory_of(client)?;
     let names = move |count: u64| (0..count).map(move |i| format!("file{i}"));
     let path = match client.place {
         Place::Base => Some(client.dir.join("base")),
@@ -84,6 +100,7 @@ fn prepare(client: &ClientTask) -> Outcome<Run> {
         Place::Library
         | Place::LibraryTwo
         | Place::Batches
+        | Place::BatchesTwo
         | Place::Stream
         | Place::Tcp
         | Place::TcpBatches
