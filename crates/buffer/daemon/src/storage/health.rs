@@ -15,6 +15,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest part of the time between two checks that counts: the rest is time in which this process, or its
+/// virtual machine, did not run, and could not receive a reply.
+const MAX_COUNTED: Duration = Duration::from_secs(5);
 /// Name of the file that is written.
 const PROBE_FILE: &str = "probe";
 /// Bytes of a write.
@@ -47,9 +50,9 @@ impl DeviceProbe {
         Ok(DeviceProbe(since))
     }
 
-    /// Time since a write began that has not ended.
-    fn pending(&self) -> Duration {
-        self.0.lock().map_or(Duration::ZERO, |since| since.elapsed())
+    /// Time at which a write began that has not ended.
+    fn pending_since(&self) -> Option<Instant> {
+        *self.0.lock()
     }
 }
 
@@ -61,10 +64,29 @@ fn write_probe(directory: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
+/// Time without something, counted from check to check.
+#[derive(Default)]
+struct Silence {
+    checked: Option<Instant>,
+    counted: Duration,
+}
+
+impl Silence {
+    /// The time counted, at `now`.
+    fn at(&mut self, now: Instant) -> Duration {
+        let checked = self.checked.replace(now).unwrap_or(now);
+        self.counted += now.saturating_duration_since(checked).min(MAX_COUNTED);
+        self.counted
+    }
+}
+
 /// Whether a storage daemon and its device work.
 pub(super) struct StoreHealth {
-    replied: Instant,
     device: Option<DeviceProbe>,
+    /// Time since the daemon has replied.
+    unanswered: Silence,
+    /// Time since the write began that is pending, and when that was.
+    writing: (Option<Instant>, Silence),
     is_hung: bool,
 }
 
@@ -73,28 +95,37 @@ impl StoreHealth {
     pub fn new(directory: &Path) -> StoreHealth {
         let directory = directory.to_owned();
         let device = DeviceProbe::start(WRITE_INTERVAL, move || write_probe(&directory));
-        StoreHealth { replied: Instant::now(), device: device.ok(), is_hung: false }
+        StoreHealth::with_probe(device.ok())
+    }
+
+    fn with_probe(device: Option<DeviceProbe>) -> StoreHealth {
+        let (unanswered, writing) = (Silence::default(), (None, Silence::default()));
+        StoreHealth { device, unanswered, writing, is_hung: false }
     }
 
     /// Notes that the daemon has replied to a request.
     pub fn record_reply(&mut self) {
-        self.replied = Instant::now();
+        self.unanswered = Silence::default();
     }
 
     /// The reason why the node cannot serve, if it hangs.
-    fn problem(&self) -> Option<String> {
-        let silence = self.replied.elapsed();
+    fn problem(&mut self, now: Instant) -> Option<String> {
+        let silence = self.unanswered.at(now);
+        let since = self.device.as_ref().and_then(DeviceProbe::pending_since);
+        if since != self.writing.0 {
+            self.writing = (since, Silence::default());
+        }
+        let pending = since.map_or(Duration::ZERO, |_| self.writing.1.at(now));
         if silence > REPLY_TIMEOUT {
             return Some(format!("the storage daemon has not replied for {} s", silence.as_secs()));
         }
-        let pending = self.device.as_ref().map_or(Duration::ZERO, DeviceProbe::pending);
         let reason = || format!("a write to its device has lasted for {} s", pending.as_secs());
         (pending > WRITE_TIMEOUT).then(reason)
     }
 
-    /// Whether daemon and device work. Changes are logged.
+    /// Whether daemon and device work, for calls every few seconds. Changes are logged.
     pub fn is_working(&mut self) -> bool {
-        let problem = self.problem();
+        let problem = self.problem(Instant::now());
         match (&problem, self.is_hung) {
             (Some(reason), false) => {
                 tracing::error!(reason, "this node hangs: it is offline until it works again");
@@ -109,6 +140,7 @@ impl StoreHealth {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::sync::mpsc::channel;
 
     use super::*;
@@ -134,21 +166,42 @@ mod tests {
             Ok(())
         };
         let device = DeviceProbe::start(Duration::from_secs(100), hang).unwrap();
-        wait_until(|| device.pending() > Duration::from_millis(20));
+        wait_until(|| device.pending_since().is_some());
         drop(unblock);
-        wait_until(|| device.pending() <= Duration::from_millis(20));
+        wait_until(|| device.pending_since().is_none());
     }
 
     #[test]
     fn daemon_that_does_not_reply_is_hung_until_it_replies() {
-        let replied = Instant::now().checked_sub(2 * REPLY_TIMEOUT).unwrap();
-        let mut health = StoreHealth { replied, device: None, is_hung: false };
-        assert!(health.problem().unwrap().contains("has not replied for 60 s"));
-        assert!(!health.is_working() && health.is_hung);
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut health = StoreHealth::with_probe(None);
+        let first = |health: &mut StoreHealth, seconds: Range<u32>| {
+            seconds
+                .into_iter()
+                .find_map(|at| health.problem(start + at * second).map(|why| (at, why)))
+        };
+        let (at, reason) = first(&mut health, 0..100).unwrap();
+        assert!(at == 31 && reason.contains("has not replied for 31 s"), "{at} {reason}");
         health.record_reply();
-        assert!(health.is_working());
-        let begun = Arc::new(Mutex::new(Instant::now().checked_sub(2 * WRITE_TIMEOUT)));
+        assert_eq!(first(&mut health, 100..130), None);
+        health.record_reply();
+        // A write that does not end, while the daemon replies.
+        let begun = Arc::new(Mutex::new(Some(start)));
         health.device = Some(DeviceProbe(begun));
-        assert!(!health.is_working());
+        let hung = (130..300).find(|at| {
+            health.record_reply();
+            health.problem(start + *at * second).is_some()
+        });
+        assert_eq!(hung, Some(191));
+    }
+
+    #[test]
+    fn time_in_which_the_process_does_not_run_does_not_count() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut health =
+            StoreHealth::with_probe(Some(DeviceProbe(Arc::new(Mutex::new(Some(start))))));
+        for at in [0, 1, 2, 3600, 3601, 7200] {
+            assert_eq!(health.problem(start + at * second), None, "{at} s");
+        }
     }
 }
