@@ -16,7 +16,7 @@ pub struct Admin(Session);
 impl Admin {
     /// Connects to a daemon.
     pub fn connect(address: Address, options: ClientOptions) -> Result<Admin, Errno> {
-        Session::open(address, None, None, options, ReplyCaches::None, Arc::default()).map(Admin)
+        Session::open(address, None, None, options, ReplyCaches::None, Arc::default(), 0).map(Admin)
     }
 
     /// Creates an instance. `EEXIST` if its id exists.

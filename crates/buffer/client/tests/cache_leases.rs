@@ -3,6 +3,7 @@
 
 use crate::support;
 use forebay_client::Mount;
+use forebay_store::daemon::Daemon;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -24,9 +25,9 @@ struct Site {
 }
 
 impl Site {
-    fn new() -> Site {
+    fn new(nodes: usize) -> Site {
         let temporary = Temporary::new();
-        let pool = Pool::new(&temporary, 1, 64 << 20);
+        let pool = Pool::new(&temporary, nodes, 64 << 20);
         let paths: Vec<PathBuf> = ["one", "other"].map(|name| temporary.dir(name)).into();
         let mounts = paths.iter().map(|path| mount_at(attach(pool.nodes()), path)).collect();
         fs::set_permissions(&paths[0], Permissions::from_mode(0o755)).unwrap();
@@ -35,9 +36,12 @@ impl Site {
 
     /// Lookups and requests for attributes so far.
     fn reads(&self) -> u64 {
-        let requests = self.pool.daemons[0].stats().collect_report(Duration::ZERO).requests;
-        let count = |kind| requests.get(kind).map_or(0, |of_kind| of_kind.latency.count());
-        count("lookup") + count("getattr")
+        let of_node = |daemon: &Daemon| {
+            let requests = daemon.stats().collect_report(Duration::ZERO).requests;
+            let count = |kind| requests.get(kind).map_or(0, |of_kind| of_kind.latency.count());
+            count("lookup") + count("getattr")
+        };
+        self.pool.daemons.iter().map(of_node).sum()
     }
 
     fn end(self) {
@@ -105,8 +109,8 @@ const CHANGES: [Change; 16] = [
 ];
 
 /// Each change on one mount, while the other mount's kernel caches everything about the directory.
-fn alternate(which: impl Iterator<Item = (usize, Change)>) {
-    let site = Site::new();
+fn alternate(nodes: usize, which: impl Iterator<Item = (usize, Change)>) {
+    let site = Site::new(nodes);
     for (round, (actor, (name, change))) in which.enumerate() {
         let dir = format!("{round}");
         let (here, there) = (&site.paths[actor].join(&dir), &site.paths[1 - actor].join(&dir));
@@ -118,10 +122,14 @@ fn alternate(which: impl Iterator<Item = (usize, Change)>) {
         let before = seen(there, &NAMES);
         assert_eq!(before, seen(here, &NAMES));
         length();
-        let reads = site.reads();
-        assert_eq!(seen(there, &NAMES), before);
-        length();
-        assert_eq!(site.reads() - reads, 0, "{name}: names and attributes are not cached");
+        // Something may expire meanwhile.
+        let is_cached = |_| {
+            let reads = site.reads();
+            assert_eq!(seen(there, &NAMES), before);
+            length();
+            site.reads() == reads
+        };
+        assert!((0..5).any(is_cached), "{name}: names and attributes are not cached");
         change(here);
         assert_eq!(seen(there, &NAMES), seen(here, &NAMES), "{name}");
         assert_ne!(seen(there, &NAMES), before, "{name}");
@@ -136,20 +144,33 @@ fn alternate(which: impl Iterator<Item = (usize, Change)>) {
     site.end();
 }
 
-#[test]
-fn each_change_is_visible_at_once_on_a_mount_that_caches() {
+fn change_everything(nodes: usize) {
     let cases: Vec<(usize, Change)> =
         CHANGES.into_iter().enumerate().map(|(index, change)| (index % 2, change)).collect();
     std::thread::scope(|scope| {
         for part in cases.chunks(4) {
-            scope.spawn(move || alternate(part.iter().copied()));
+            scope.spawn(move || alternate(nodes, part.iter().copied()));
         }
     });
 }
 
 #[test]
+fn each_change_is_visible_at_once_on_a_mount_that_caches() {
+    change_everything(1);
+}
+
+#[test]
+fn each_change_is_visible_at_once_on_a_mount_that_caches_what_three_nodes_have() {
+    change_everything(3);
+}
+
+#[test]
 fn writes_through_open_files_are_visible_at_once_on_a_mount_that_caches() {
-    let site = Site::new();
+    [1, 3].into_iter().for_each(write_through_open_file);
+}
+
+fn write_through_open_file(nodes: usize) {
+    let site = Site::new(nodes);
     let (here, there) = (site.paths[0].join("file"), site.paths[1].join("file"));
     fs::write(&here, "").unwrap();
     let file = OpenOptions::new().write(true).open(&here).unwrap();
@@ -166,16 +187,22 @@ fn writes_through_open_files_are_visible_at_once_on_a_mount_that_caches() {
 
 #[test]
 fn changes_of_a_library_client_are_visible_at_once() {
-    let site = Site::new();
+    [1, 3].into_iter().for_each(change_by_library);
+}
+
+fn change_by_library(nodes: usize) {
+    let site = Site::new(nodes);
     let path = &site.paths[0];
     for round in 0..5 {
         let name = format!("file{round}");
         let absent = || !path.join(&name).exists() && !site.paths[1].join(&name).exists();
         std::thread::sleep(AFTER_DENIAL);
-        assert!(absent());
-        let reads = site.reads();
-        assert!(absent());
-        assert_eq!(site.reads(), reads, "the absence of a name is not cached");
+        let is_cached = |_| {
+            let reads = site.reads();
+            assert!(absent());
+            site.reads() == reads
+        };
+        assert!((0..5).any(is_cached), "the absence of a name is not cached");
         let other = attach(site.pool.nodes());
         drop(other.create_path(Path::new(&name), 0o644, READ_WRITE).unwrap());
         assert!(path.join(&name).exists() && site.paths[1].join(&name).exists());
@@ -187,9 +214,23 @@ fn changes_of_a_library_client_are_visible_at_once() {
 /// acknowledged.
 #[test]
 fn concurrent_lookups_are_never_older_than_acknowledged_renames() {
-    let site = Site::new();
+    look_up_while_names_are_replaced(1, "");
+}
+
+/// The names are in a directory of each of three nodes, and files move to it from the root.
+#[test]
+fn concurrent_lookups_on_three_nodes_are_never_older_than_acknowledged_renames() {
+    for directory in ["a", "b", "c", "d"] {
+        look_up_while_names_are_replaced(3, directory);
+    }
+}
+
+fn look_up_while_names_are_replaced(nodes: usize, directory: &str) {
+    let site = Site::new(nodes);
+    fs::create_dir_all(site.paths[0].join(directory)).unwrap();
+    let (name, next) = (Path::new(directory).join("n"), "next");
     let (one, other) = (&site.paths[0], &site.paths[1]);
-    fs::write(one.join("n"), "").unwrap();
+    fs::write(one.join(&name), "").unwrap();
     let acknowledged = std::sync::atomic::AtomicU64::new(0);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::SeqCst;
@@ -200,7 +241,7 @@ fn concurrent_lookups_are_never_older_than_acknowledged_renames() {
                 let mut count = 0u64;
                 while !stop.load(order) {
                     let before = acknowledged.load(order);
-                    let length = fs::metadata(other.join("n")).unwrap().len();
+                    let length = fs::metadata(other.join(&name)).unwrap().len();
                     assert!(length >= before, "{length} was read after {before}");
                     count += 1;
                 }
@@ -208,8 +249,8 @@ fn concurrent_lookups_are_never_older_than_acknowledged_renames() {
             })
         });
         for round in 1..=30u64 {
-            fs::write(one.join("next"), vec![0; round as usize]).unwrap();
-            fs::rename(one.join("next"), one.join("n")).unwrap();
+            fs::write(one.join(next), vec![0; round as usize]).unwrap();
+            fs::rename(one.join(next), one.join(&name)).unwrap();
             acknowledged.store(round, order);
             // Some changes come when the readers have a lease, others when they have none.
             std::thread::sleep(Duration::from_millis(if round % 3 == 0 {
@@ -257,7 +298,7 @@ fn mount_process() {
 
 #[test]
 fn stopped_mount_does_not_delay_changes_for_ever_and_shows_nothing_old() {
-    let site = Site::new();
+    let site = Site::new(1);
     let path = site.temporary.dir("stopped");
     let address = site.pool.daemons[0].address();
     let mut stopped = start_mount("cache_leases::mount_process", &address, &path);
@@ -299,7 +340,11 @@ fn listed_parent(dir: &Path) -> u64 {
 
 #[test]
 fn listings_have_the_present_parent() {
-    let site = Site::new();
+    [1, 3].into_iter().for_each(list_moved_directories);
+}
+
+fn list_moved_directories(nodes: usize) {
+    let site = Site::new(nodes);
     let (here, there) = (&site.paths[0], &site.paths[1]);
     for name in ["one", "other", "one/dir"] {
         fs::create_dir(here.join(name)).unwrap();

@@ -68,6 +68,7 @@ fn attach_request(is_data: bool) -> Request {
         cache_checks_permissions: false,
         client: ClientHost::default(),
         delegates: TrailingField::default(),
+        client_number: TrailingField::default(),
     }))
 }
 

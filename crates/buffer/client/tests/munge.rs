@@ -229,6 +229,7 @@ fn credential_is_accepted_once_and_only_for_its_own_session() {
         cache_checks_permissions: false,
         client: ClientHost::default(),
         delegates: TrailingField::default(),
+        client_number: TrailingField::default(),
     }));
     let mut call = Vec::new();
     let attach_call = Call { seq: 1, caller: None, tags: Vec::new(), request: attach };

@@ -4,7 +4,7 @@ use crate::support;
 use forebay_client::{Admin, ClientOptions, Fs};
 use forebay_net::auth::{Authenticator, PoolKey};
 use forebay_net::connection::Connection;
-use forebay_protocol::message::{InodeRequest, StatFs};
+use forebay_protocol::message::{InodeRequest, StatFs, TrailingField};
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload};
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Request};
 use forebay_store::daemon::{self, Daemon, TrustedHosts};
@@ -44,6 +44,7 @@ fn accepts_peer(daemon: &Daemon) -> bool {
         receiver: Incarnation::default(),
         sequence: 1,
         payload: PeerPayload::Probe,
+        recalls_caches: TrailingField(true),
     };
     connection.send(&Call::new(1, Request::Peer(Box::new(message))), &[]).unwrap();
     // The reply to a call that is refused for another reason.

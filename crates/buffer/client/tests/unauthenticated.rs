@@ -158,6 +158,7 @@ fn requests_before_handshake_or_with_guessed_session_are_refused() {
             cache_checks_permissions: false,
             client: ClientHost::default(),
             delegates: TrailingField::default(),
+            client_number: TrailingField::default(),
         };
         assert_eq!(
             call(Request::Session(SessionRequest::Attach(attach.clone()))),
@@ -216,6 +217,7 @@ fn read_only_handle_cannot_be_upgraded() {
             cache_checks_permissions: false,
             client: ClientHost::default(),
             delegates: TrailingField::default(),
+            client_number: TrailingField::default(),
         };
         call(0, Request::Session(SessionRequest::Attach(attach)));
         let open = |handle, open| Request::File(FileRequest::Open { ino, handle, open });

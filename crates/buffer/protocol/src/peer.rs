@@ -2,6 +2,7 @@
 
 use crate::credentials::Credentials;
 use crate::ids::{Errno, HandleId, Ino, InstanceId, NodeIndex, SessionId, Timestamp};
+use crate::message::TrailingField;
 use crate::message::file::{FileKind, OnExisting};
 use crate::placement::ObjectInfo;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,8 @@ pub struct PeerMessage {
     pub sequence: u64,
     /// Contents.
     pub payload: PeerPayload,
+    /// The sender recalls leases on names and attributes before it takes part in a change.
+    pub recalls_caches: TrailingField<bool>,
 }
 
 /// A transaction: a random number drawn by its coordinator.
@@ -175,6 +178,8 @@ pub enum PeerPayload {
         now: Timestamp,
         /// The changes to prepare.
         steps: Vec<Step>,
+        /// The [number](crate::message::Attach::client_number) of the client that requested them.
+        client: TrailingField<u64>,
     },
     /// Durably prepared, or the reason for a refusal. `EAGAIN`: conflict with another transaction.
     Vote {

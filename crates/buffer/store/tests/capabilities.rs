@@ -50,6 +50,7 @@ impl Client {
             cache_checks_permissions: false,
             client: ClientHost::default(),
             delegates: TrailingField::default(),
+            client_number: TrailingField::default(),
         };
         let attached = client.call(Request::Session(SessionRequest::Attach(attach)));
         assert!(matches!(attached, Reply::Attached { .. }), "{attached:?}");

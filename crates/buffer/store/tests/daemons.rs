@@ -59,6 +59,7 @@ impl Client {
             cache_checks_permissions: false,
             client: ClientHost::default(),
             delegates: TrailingField::default(),
+            client_number: TrailingField::default(),
         };
         let Reply::Attached { token, .. } =
             client.call(Request::Session(SessionRequest::Attach(attach)))

@@ -128,6 +128,7 @@ impl Site {
             cache_checks_permissions: true,
             client: ClientHost::default(),
             delegates: TrailingField(delegates),
+            client_number: TrailingField::default(),
         };
         let request = Request::Session(SessionRequest::Attach(attach));
         match self.call(conn, seq, request).unwrap() {

@@ -196,6 +196,7 @@ fn connect(
         cache_checks_permissions: false,
         client: ClientHost::default(),
         delegates: TrailingField::default(),
+        client_number: TrailingField::default(),
     }));
     let Reply::Attached { token, .. } = remote.ask(1, attach) else {
         panic!("no session");

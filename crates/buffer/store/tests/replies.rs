@@ -74,6 +74,7 @@ fn greeting(instance: Option<InstanceId>) -> Attach {
         cache_checks_permissions: false,
         client: ClientHost::default(),
         delegates: TrailingField::default(),
+        client_number: TrailingField::default(),
     }
 }
 
@@ -208,6 +209,7 @@ fn receive(
         receiver,
         sequence: number,
         payload: say,
+        recalls_caches: TrailingField(true),
     };
     call(node, CONN, 100 + number, Request::Peer(Box::new(message)))
 }
@@ -239,6 +241,7 @@ fn lock_name(node: &mut Node<MemoryObjects>, name: &str) {
         who: Credentials { uid: 0, gid: 0, groups: Some(Vec::new()), checked: true },
         now: Timestamp::default(),
         steps: vec![step],
+        client: TrailingField::default(),
     };
     receive(node, own, 1, prepare);
 }

@@ -137,6 +137,7 @@ impl Session {
             cache_checks_permissions: self.caches == ReplyCaches::SingleWithPermissions,
             client: options.client.clone(),
             delegates: TrailingField(self.caches == ReplyCaches::SingleWithPermissions),
+            client_number: TrailingField(self.client_number),
         };
         let call = Call::new(seq, SessionRequest::Attach(attach));
         let reply = connection.call(&call, &[], &mut [])?.reply;

@@ -171,7 +171,8 @@ mod tests {
         };
         let address = Address::Unix("/daemon".into());
         let session =
-            Session::open(address, None, None, options, ReplyCaches::None, Arc::default()).unwrap();
+            Session::open(address, None, None, options, ReplyCaches::None, Arc::default(), 0)
+                .unwrap();
         let call = |id| session.call::<()>(AdminRequest::ScrubInstance { id: InstanceId(id) });
         std::thread::scope(|scope| {
             let slow = scope.spawn(move || call(1));

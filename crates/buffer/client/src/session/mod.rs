@@ -194,6 +194,8 @@ struct SessionIdentity {
 #[derive(Debug)]
 pub struct Session {
     address: Address,
+    /// The number of the client.
+    client_number: u64,
     tags: Arc<InodeTags>,
     instance: Option<InstanceId>,
     /// The node that the daemon must be in the instance.
@@ -225,7 +227,8 @@ pub struct Session {
 
 impl Session {
     /// Opens a session with an instance, or without one to administer the daemon. `expected_node`:
-    /// the daemon must be this node of the instance.
+    /// the daemon must be this node of the instance. `client_number`: the same for all sessions of a client;
+    /// 0: it has no others.
     pub fn open(
         address: Address,
         instance: Option<InstanceId>,
@@ -233,9 +236,11 @@ impl Session {
         options: ClientOptions,
         caches: ReplyCaches,
         tags: Arc<InodeTags>,
+        client_number: u64,
     ) -> Result<Session, Errno> {
         let session = Session {
             address,
+            client_number,
             tags,
             instance,
             expected_node,

@@ -1,12 +1,12 @@
-//! Recalls of the lease on names and attributes, which the daemon of node 0 grants to a cache, and what
-//! replies to changes add to it.
+//! Recalls of the leases on names and attributes that daemons grant to a cache, and what replies to changes
+//! add to it.
 
-use super::{NODE_0, Sessions};
+use super::Sessions;
 use crate::session::SessionReply;
-use forebay_protocol::{Attr, Errno};
+use forebay_protocol::{Attr, Errno, NodeIndex};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 /// Drops everything that is cached. After it has returned, nothing is used that was cached before, nor
@@ -20,6 +20,8 @@ type CacheDirectory = Box<dyn Fn(&Attr, Instant) + Send + Sync>;
 pub struct CacheRecalls {
     count: AtomicU64,
     drop_cache: OnceLock<DropCache>,
+    /// The sessions of the cache.
+    sessions: OnceLock<Weak<Sessions>>,
     cache_directory: OnceLock<CacheDirectory>,
 }
 
@@ -37,16 +39,27 @@ impl fmt::Debug for CacheRecalls {
 }
 
 impl Sessions {
-    /// From now on `drop_cache` is called when the lease on names and attributes is recalled, so that the
-    /// daemon may grant it beside other clients. Takes a thread. Called once, before the first request of
-    /// the cache.
+    /// From now on `drop_cache` is called when a lease on names and attributes is recalled, so that
+    /// daemons may grant it beside other clients. Takes a thread for each node that is used. Called once,
+    /// before the first request of the cache.
     pub fn obey_cache_recalls(
         self: &Arc<Sessions>,
         drop_cache: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), Errno> {
         let set = self.cache_recalls.drop_cache.set(Box::new(drop_cache));
         assert!(set.is_ok(), "sessions have one cache");
-        self.watched_session(NODE_0).map(|_| ())
+        self.cache_recalls.sessions.get_or_init(|| Arc::downgrade(self));
+        let open = self.nodes().filter(|node| self.is_open(*node));
+        open.into_iter().try_for_each(|node| self.watched_session(node).map(|_| ()))
+    }
+
+    /// A session with `node` was opened: its daemon can recall leases from now on. If there can be no thread
+    /// for that, it waits until they expire.
+    pub(super) fn obey_cache_recalls_of(&self, node: NodeIndex) {
+        let sessions = self.cache_recalls.sessions.get().and_then(Weak::upgrade);
+        if let Some(Err(errno)) = sessions.map(|all| all.watched_session(node).map(|_| ())) {
+            tracing::warn!(%errno, node = node.0, "no thread for the recalls of a storage node");
+        }
     }
 
     /// From now on `cache_directory` is called with the attributes of a directory that a reply to a change

@@ -2,10 +2,9 @@
 //! needed.
 //!
 //! Node 0 is special: every client opens a session with it before it sends requests to any other
-//! node, and keeps it alive by heartbeats. So node 0 knows whether a client is the only one, and a
-//! time to live that another node grants is limited by what node 0 has granted. (A client that loses
-//! contact to node 0 only continues after its session has expired. A client that node 0 then takes
-//! for the only one may see the other's changes on other nodes up to a second late.)
+//! node, and keeps it alive by heartbeats. A time to live that another node grants is limited by what
+//! node 0 has granted, since nodes of earlier releases do not recall what they have granted to the only
+//! client that they know.
 
 mod affected_files;
 mod batches;
@@ -31,6 +30,7 @@ use forebay_protocol::message::{CACHE_LIFETIME_NS, FileRequest, InodeRequest};
 use forebay_protocol::{Credentials, Errno, HandleId, Ino, InstanceId, NodeIndex, Request};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -77,6 +77,8 @@ pub struct Sessions {
     options: ClientOptions,
     caches: ReplyCaches,
     tags: Arc<InodeTags>,
+    /// Distinguishes this client from others.
+    client_number: u64,
     layout: Layout,
     nodes: Box<[NodeSession]>,
     next_handle: AtomicU64,
@@ -121,6 +123,7 @@ impl Sessions {
         let first = nodes.0.first().ok_or(Errno::EINVAL)?;
         let expected = (nodes.0.len() > 1).then_some(NODE_0);
         let tags: Arc<InodeTags> = Arc::default();
+        let client_number = RandomState::new().build_hasher().finish();
         let session = Session::open(
             first.clone(),
             Some(instance),
@@ -128,6 +131,7 @@ impl Sessions {
             options.clone(),
             caches,
             tags.clone(),
+            client_number,
         )?;
         let placement = session.placement()?;
         let (own, layout) = (usize::from(placement.node.0), placement.layout());
@@ -168,6 +172,7 @@ impl Sessions {
             options,
             caches,
             tags,
+            client_number,
             layout,
             nodes,
             truncations: Truncations::default(),
@@ -256,13 +261,22 @@ impl Sessions {
             self.options.clone(),
             self.caches,
             self.tags.clone(),
+            self.client_number,
         )?;
-        Ok(node_session.session.get_or_init(|| session))
+        let session = node_session.session.get_or_init(|| session);
+        self.obey_cache_recalls_of(node);
+        Ok(session)
     }
 
     /// Whether nodes refuse the number of an inode only because this client has forgotten its tag.
     pub fn lacks_tag(&self, ino: Ino) -> bool {
         self.tags.lacks(ino)
+    }
+
+    /// Whether there is a session with `node`.
+    fn is_open(&self, node: NodeIndex) -> bool {
+        let session = self.nodes.get(usize::from(node.0)).map(|node| &node.session);
+        session.is_some_and(|session| session.get().is_some())
     }
 
     fn open_sessions(&self) -> impl Iterator<Item = &Session> {

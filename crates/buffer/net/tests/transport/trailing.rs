@@ -19,6 +19,7 @@ fn attach(delegates: bool) -> Call {
         cache_checks_permissions: true,
         client: ClientHost { host: "host".into(), mount: Some(7) },
         delegates: TrailingField(delegates),
+        client_number: TrailingField::default(),
     };
     Call::new(1, Request::Session(SessionRequest::Attach(attach)))
 }

@@ -36,6 +36,10 @@ pub struct Attach {
     pub client: ClientHost,
     /// The client uses [delegations](super::Delegated).
     pub delegates: TrailingField<bool>,
+    /// A random number, the same in all sessions of the client; 0: not known. A node that takes part in a
+    /// change which the client has requested from another one does not recall the client's own lease on names
+    /// and attributes.
+    pub client_number: TrailingField<u64>,
 }
 
 /// The host of a client, as the client names it.

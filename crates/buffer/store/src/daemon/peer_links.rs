@@ -127,6 +127,7 @@ mod tests {
     use forebay_net::channel::channel;
     use forebay_net::frame::MAX_BODY_BYTES;
     use forebay_net::handshake::{self, Service};
+    use forebay_protocol::message::TrailingField;
     use forebay_protocol::peer::{Incarnation, PeerPayload};
     use forebay_protocol::{InstanceId, NodeIndex};
     use std::net::TcpListener;
@@ -147,6 +148,7 @@ mod tests {
             receiver: Incarnation::default(),
             sequence: number,
             payload: PeerPayload::Probe,
+            recalls_caches: TrailingField(true),
         })
     }
 

@@ -243,6 +243,7 @@ impl<O: Objects> Volume<O> {
     }
 
     pub fn attach(&mut self, session: SessionId) {
+        self.cache_leases.end_denial();
         self.handles.attach(session);
     }
 

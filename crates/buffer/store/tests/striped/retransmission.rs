@@ -2,6 +2,7 @@
 
 use crate::support::daemon::INSTANCE;
 use crate::world::{STRIPE_BYTES, World};
+use forebay_protocol::message::TrailingField;
 use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload};
 use forebay_protocol::{Ino, NodeIndex};
 use forebay_store::objects::{ObjectId, Objects};
@@ -23,6 +24,7 @@ fn late_duplicate_of_a_resize_does_not_truncate_later_writes() {
             receiver,
             sequence,
             payload,
+            recalls_caches: TrailingField(true),
         };
         world.deliver(NODE, message);
     };

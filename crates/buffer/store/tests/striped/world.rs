@@ -1,5 +1,6 @@
 //! The daemons of an instance, the network between them, and the faults of both.
 
+use crate::cacher::Cacher;
 use crate::clients::Client;
 use crate::support::daemon::{
     Daemon, INSTANCE, Output, Sent, SyncRequest, at, call, connected, hello, spec,
@@ -33,6 +34,7 @@ pub struct World {
     pub clock_ns: u64,
     next_conn: u64,
     pub clients: Vec<Client>,
+    cachers: Vec<Cacher>,
     network: Vec<(NodeIndex, PeerMessage)>,
     /// Messages that are delayed for long.
     delayed: Vec<(NodeIndex, PeerMessage)>,
@@ -65,6 +67,7 @@ impl World {
             clock_ns: 1_000_000_000,
             next_conn: 1,
             clients: (0..3).map(Client::new).collect(),
+            cachers: Vec::new(),
             network: Vec::new(),
             delayed: Vec::new(),
             replies: BTreeMap::new(),
@@ -78,6 +81,10 @@ impl World {
         world.create_instance();
         for number in 0..world.clients.len() {
             world.with_client(number, Client::make_home);
+        }
+        // In other histories clients are not delayed by leases.
+        if world.random.one_in(2) {
+            world.cachers = world.nodes().map(Cacher::new).collect();
         }
         world
     }
@@ -131,6 +138,7 @@ impl World {
     /// One event.
     pub fn act(&mut self) {
         self.clock_ns += 1 + self.random.below(60_000_000);
+        self.use_caches();
         let node = NodeIndex(self.random.below(self.hosts.len() as u64) as u16);
         match self.random.below(200) {
             0 => self.crash(node),
@@ -156,6 +164,22 @@ impl World {
                 self.with_client(chosen, Client::act);
             }
         }
+    }
+
+    /// Clients check what they have cached, and one of them goes on.
+    fn use_caches(&mut self) {
+        let mut cachers = std::mem::take(&mut self.cachers);
+        cachers.iter_mut().for_each(|cacher| cacher.serve(self));
+        if !cachers.is_empty() {
+            let chosen = self.random.below(cachers.len() as u64) as usize;
+            cachers[chosen].act(self);
+        }
+        self.cachers = cachers;
+    }
+
+    /// Checks of what clients had cached.
+    pub fn served_from_caches(&self) -> u64 {
+        self.cachers.iter().map(|cacher| cacher.served).sum()
     }
 
     fn with_client(&mut self, number: usize, act: impl FnOnce(&mut Client, &mut World)) {

@@ -459,6 +459,7 @@ pub fn hello(instance: Option<InstanceId>, token: Option<SessionToken>, slot: u3
         cache_checks_permissions: false,
         client: ClientHost::default(),
         delegates: TrailingField::default(),
+        client_number: TrailingField::default(),
     }))
 }
 

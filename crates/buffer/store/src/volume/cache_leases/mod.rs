@@ -10,10 +10,12 @@
 //! A session whose lease was recalled gets no new one for [`DENIAL_NS`], so that clients that change the
 //! same instance by turns do not recall each other's leases all the time.
 //!
-//! An instance on several nodes may be changed through another node than the one that granted a lease. All its
-//! clients attach to node 0 before they use any other node, and what another node permits to be cached
-//! is valid only as long as node 0 has permitted it, too. Its only client has a lease, and a second client
-//! has to retry its attachment (`EAGAIN`) until that is over.
+//! On several nodes each grants leases for what it keeps itself. A change that concerns several nodes is a
+//! transaction: a node that takes part recalls its leases before it is prepared, except that of the client
+//! which requested the change, and grants none until the change is made or given up. Nodes of earlier
+//! releases do not; if there are any, only a client without others caches. All clients attach to node 0
+//! before they use any other node, what another node permits to be cached is valid only as long as node 0
+//! has permitted it, too, and a second client has to retry its attachment (`EAGAIN`) until that is over.
 
 mod requests;
 
@@ -76,6 +78,11 @@ impl CacheLeases {
         lease.recall = None;
         lease.until_ns = lease.until_ns.max(now_ns.saturating_add(CACHE_LIFETIME_NS + MARGIN_NS));
         assert!(lease.until_ns > now_ns, "a lease lasts for some time");
+    }
+
+    /// The sessions that may have a lease.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.keys().copied()
     }
 
     /// A session caches nothing. Returns whether it may have cached something.
@@ -166,6 +173,11 @@ impl CacheLeases {
     /// A client wants to attach although another one has a lease: none is granted while it retries.
     pub fn deny_all(&mut self, now_ns: u64) {
         self.denied_until_ns = now_ns.saturating_add(RETRY_TIMEOUT_NS);
+    }
+
+    /// A client has attached.
+    pub fn end_denial(&mut self) {
+        self.denied_until_ns = 0;
     }
 
     /// A session has dropped what it cached when this recall arrived. `false`: it has been answered.
@@ -267,5 +279,8 @@ mod tests {
         assert_eq!(leases.recall(None, 30, || LeaseId(2)), None);
         assert!(!leases.is_available(OTHER, 20 + RETRY_TIMEOUT_NS - 1));
         assert!(leases.is_available(OTHER, 20 + RETRY_TIMEOUT_NS));
+        leases.deny_all(30);
+        leases.end_denial();
+        assert!(leases.is_available(OTHER, 40));
     }
 }

@@ -5,8 +5,10 @@ use crate::context::{Context, Origin};
 use crate::objects::Objects;
 use crate::state::{SlotResult, VolumeEvent};
 use crate::volume::Volume;
+use crate::volume::write_leases::Awaited;
 use forebay_protocol::message::{FileRequest, PathOperation, RECOVERY_SLOT};
-use forebay_protocol::{Attr, Errno, LeaseId, Reply, Request, SessionId};
+use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::{Attr, Errno, LeaseId, NodeIndex, Reply, Request, SessionId};
 
 impl<O: Objects> Volume<O> {
     /// Grant a session a lease with the reply to a request, or extend it, if the reply may be cached.
@@ -19,6 +21,7 @@ impl<O: Objects> Volume<O> {
     ) -> bool {
         let now_ns = node.now.steady_ns;
         let may_grant = self.cache_leases.is_available(session, now_ns)
+            && !self.is_changing(node, session)
             && (self.session_count() == 1 || self.may_share_cache(node, session, changes, reply));
         if may_grant {
             self.cache_leases.extend(session, now_ns);
@@ -36,7 +39,7 @@ impl<O: Objects> Volume<O> {
         reply: &Reply,
     ) -> bool {
         !changes
-            && !self.is_striped()
+            && self.recalls_caches_everywhere()
             && self.events.is_recallable(session)
             // A client from before this start may be writing a file.
             && !node.sessions.any_returning_to(self.id())
@@ -44,10 +47,22 @@ impl<O: Objects> Volume<O> {
             && self.is_lasting(reply)
     }
 
+    /// Whether all nodes of the instance recall leases before they take part in a change. Those of earlier
+    /// releases do not.
+    fn recalls_caches_everywhere(&self) -> bool {
+        let others = usize::from(self.state.spec.placement.nodes).saturating_sub(1);
+        self.links.all_recall_caches(others)
+    }
+
     /// Whether the attributes in a reply change only by requests that conflict with leases. Writes
-    /// change those of a file.
+    /// change those of a file, also after its last close until all nodes have reported their objects, and
+    /// so do tasks.
     fn is_lasting(&self, reply: &Reply) -> bool {
-        let is_lasting = |attr: &Attr| !self.handles.is_open_for_writing(attr.ino);
+        let is_lasting = |attr: &Attr| {
+            !self.handles.is_open_for_writing(attr.ino)
+                && !self.lengths.is_unsettled(attr.ino)
+                && !self.tx_locks.has_inode(attr.ino)
+        };
         match reply {
             Reply::Attr(attr) | Reply::Opened { attr, .. } => is_lasting(attr),
             Reply::Attrs(attrs) => attrs.iter().all(is_lasting),
@@ -69,13 +84,12 @@ impl<O: Objects> Volume<O> {
         request: &Request,
         waits_until_ns: Option<u64>,
     ) -> Option<u64> {
-        // On several nodes, clients that exist together cache nothing.
         let may_change = match completed {
             None => changes(request),
             // The handle may have to be opened again.
             Some(_) => self.file_to_change(request, completed).is_some(),
         };
-        if self.is_striped() || !may_change {
+        if !may_change {
             return None;
         }
         // The attributes of a file that was open for writing before this start were not cached.
@@ -99,6 +113,35 @@ impl<O: Objects> Volume<O> {
         Some(self.send_recalls(node, conflict))
     }
 
+    /// Another node prepares a change here, which the client of this number has requested from it: whether the
+    /// message waits until other clients have dropped what they cache, or until it is repeated.
+    pub fn waits_for_caches(
+        &mut self,
+        node: &mut Context<O>,
+        from: NodeIndex,
+        client: u64,
+        message: impl FnOnce() -> PeerPayload,
+    ) -> bool {
+        let is_its = |id: &SessionId| {
+            let session = node.sessions.get(*id);
+            client != 0 && session.is_ok_and(|session| session.client_number == client)
+        };
+        let changer = self.cache_leases.sessions().find(is_its);
+        if self.recall_caches_of_others(node, changer).is_none() {
+            return false;
+        }
+        self.waiting_messages.add(Awaited::Caches, from, message(), node.now.steady_ns);
+        true
+    }
+
+    /// A lease is over: what may have waited for it is tried again.
+    fn retry_after_lease(&mut self, node: &mut Context<O>) {
+        for (from, message) in self.waiting_messages.take(Awaited::Caches, node.now.steady_ns) {
+            self.handle_message(node, from, message);
+        }
+        node.parked.note_unlocked(self.id());
+    }
+
     fn send_recalls(&mut self, node: &mut Context<O>, conflict: CacheConflict) -> u64 {
         let CacheConflict { until_ns, recalls } = conflict;
         for (session, id) in recalls {
@@ -117,15 +160,18 @@ impl<O: Objects> Volume<O> {
         until_ns.inspect(|until_ns| self.cache_leases.hold_until(*until_ns)).is_some()
     }
 
-    /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes may
-    /// be caching, or on one node have a delegation.
+    /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes, of which
+    /// some have an earlier release, may be caching, or on one node have a delegation.
     pub fn check_attach(&mut self, node: &mut Context<O>) -> Result<(), Errno> {
         if self.recall_delegations(node) {
             return Err(Errno::EAGAIN);
         }
+        if !self.is_striped() || self.recalls_caches_everywhere() {
+            return Ok(());
+        }
         // Clients attach to node 0 first, which has seen to it.
         let is_first_node = self.state().spec.placement.node.0 == 0;
-        if !self.is_striped() || !is_first_node || self.session_count() == 0 {
+        if !is_first_node || self.session_count() == 0 {
             return Ok(());
         }
         if self.recall_caches_of_others(node, None).is_some() {
@@ -172,7 +218,7 @@ impl<O: Objects> Volume<O> {
     /// A session has dropped what it cached when a recall arrived.
     pub fn cache_dropped(&mut self, node: &mut Context<O>, session: SessionId, id: LeaseId) {
         if self.cache_leases.returned(session, id) {
-            node.parked.note_unlocked(self.id());
+            self.retry_after_lease(node);
         }
     }
 
@@ -184,7 +230,7 @@ impl<O: Objects> Volume<O> {
     /// A session caches nothing, or its client is about to end.
     pub fn forget_cache(&mut self, node: &mut Context<O>, session: SessionId) {
         if self.cache_leases.forget(session) {
-            node.parked.note_unlocked(self.id());
+            self.retry_after_lease(node);
         }
     }
 }

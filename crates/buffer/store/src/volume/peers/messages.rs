@@ -5,7 +5,8 @@ use crate::driver::Effect;
 use crate::objects::Objects;
 use crate::volume::Volume;
 use forebay_protocol::NodeIndex;
-use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload};
+use forebay_protocol::message::TrailingField;
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step};
 
 impl<O: Objects> Volume<O> {
     /// Send a message to another node of the instance.
@@ -27,6 +28,7 @@ impl<O: Objects> Volume<O> {
             receiver,
             sequence,
             payload,
+            recalls_caches: TrailingField(true),
         };
         node.effects.push(Effect::SendToPeer {
             address: address.clone(),
@@ -99,8 +101,23 @@ impl<O: Objects> Volume<O> {
             PeerPayload::OrphansChecked { existing, removed } => {
                 self.files_checked(from, &existing, removed);
             }
-            PeerPayload::Prepare { tx, round, who: user, now, steps } => {
-                self.prepare(node, from, (tx, round), &user, now, &steps)
+            PeerPayload::Prepare { tx, round, who: user, now, steps, client } => {
+                let changed = steps.iter().any(changes_what_exists);
+                let message = || PeerPayload::Prepare {
+                    tx,
+                    round,
+                    who: user.clone(),
+                    now,
+                    steps: steps.clone(),
+                    client,
+                };
+                if changed && self.waits_for_caches(node, from, client.0, message) {
+                    return;
+                }
+                self.prepare(node, from, (tx, round), &user, now, &steps);
+                if self.state.prepared.contains_key(&tx) {
+                    self.participant.note_client(tx, client.0);
+                }
             }
             PeerPayload::Vote { tx, round, found } => self.voted(node, from, (tx, round), found),
             PeerPayload::QueryParent { tx, dir } => self.report_parent(node, from, tx, dir),
@@ -162,5 +179,16 @@ impl<O: Objects> Volume<O> {
         self.retransmit_transactions(node, to);
         self.retransmit_replacements(node, to);
         self.query_decisions(node, to);
+    }
+}
+
+/// Whether a step of a transaction changes a name or an inode that clients may know.
+fn changes_what_exists(step: &Step) -> bool {
+    match step {
+        Step::MakeDir { .. } | Step::MakeDirWithAcls { .. } | Step::LockRenames => false,
+        Step::InsertEntry { .. }
+        | Step::RemoveLink { .. }
+        | Step::AddLink { .. }
+        | Step::ChangeParent { .. } => true,
     }
 }

@@ -27,6 +27,8 @@ struct Link {
     greeted: bool,
     /// The other node knows this incarnation.
     is_mutual: bool,
+    /// The other node recalls leases on names and attributes before it takes part in a change.
+    recalls_caches: bool,
     /// Tasks of the present incarnation of the other node that resized objects here.
     resized: BTreeSet<u64>,
     /// Tasks with lower numbers have ended.
@@ -68,6 +70,7 @@ impl Links {
         }
         let is_addressed = message.receiver == own;
         let is_duplicate = message.sequence <= link.accepted;
+        link.recalls_caches = message.recalls_caches.0;
         if is_addressed && !is_duplicate {
             link.accepted = message.sequence;
             link.is_mutual = true;
@@ -109,6 +112,12 @@ impl Links {
     /// of which they have objects.
     pub fn are_mutual(&self, others: usize) -> bool {
         self.0.values().filter(|link| link.is_mutual).count() >= others
+    }
+
+    /// Whether all `others` other nodes recall leases on names and attributes before they take part in a
+    /// change, as far as their last messages tell.
+    pub fn all_recall_caches(&self, others: usize) -> bool {
+        self.0.values().filter(|link| link.recalls_caches).count() >= others
     }
 
     /// A new interval begins: a greeting may be sent again. Returns whether one is due.

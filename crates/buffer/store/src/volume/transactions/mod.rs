@@ -16,6 +16,10 @@ mod walk;
 
 pub use coordinator::Coordinator;
 
+use crate::context::Context;
+use crate::objects::Objects;
+use crate::volume::Volume;
+use forebay_protocol::SessionId;
 use forebay_protocol::peer::TxId;
 use std::collections::BTreeMap;
 
@@ -26,4 +30,31 @@ pub struct Participant {
     prepared: BTreeMap<(TxId, u8), u64>,
     /// The records of applied transactions.
     applied: BTreeMap<TxId, u64>,
+    /// The numbers of the clients that have requested the transactions prepared since the start.
+    clients: BTreeMap<TxId, u64>,
+}
+
+impl Participant {
+    /// A transaction that the client of this number has requested is prepared.
+    pub fn note_client(&mut self, tx: TxId, number: u64) {
+        self.clients.insert(tx, number);
+    }
+
+    /// Whether the client of this number has requested a transaction.
+    fn is_requested_by(&self, tx: TxId, number: u64) -> bool {
+        number != 0 && self.clients.get(&tx) == Some(&number)
+    }
+}
+
+impl<O: Objects> Volume<O> {
+    /// Whether transactions are going to change names or attributes here that this session may not cache
+    /// until then: those that others have requested, if it is the only one that can have a lease, or any.
+    pub fn is_changing(&self, node: &Context<O>, session: SessionId) -> bool {
+        let number = node.sessions.get(session).map_or(0, |session| session.client_number);
+        let is_own = |tx: &TxId| self.participant.is_requested_by(*tx, number);
+        match self.session_count() {
+            1 => self.state.prepared.keys().any(|tx| !is_own(tx)),
+            _ => !self.state.prepared.is_empty() || self.coordinator.any_undecided(),
+        }
+    }
 }

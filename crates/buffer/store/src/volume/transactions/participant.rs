@@ -120,6 +120,7 @@ impl<O: Objects> Volume<O> {
             let unlinked: Vec<_> = changes.clone().flat_map(unlinked).collect();
             let linked: Vec<_> = changes.flat_map(linked).collect();
             let record = self.log(node, VolumeEvent::Resolve { tx, commit }, None);
+            self.participant.clients.remove(&tx);
             self.tx_locks.release(TxLockOwner::Transaction(tx));
             node.parked.note_unlocked(self.id());
             // One without a name, which it has not got, may have been closed meanwhile.

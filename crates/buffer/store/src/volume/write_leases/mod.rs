@@ -23,7 +23,7 @@ mod requests;
 mod tests;
 mod waiting_messages;
 
-pub use waiting_messages::WaitingMessages;
+pub use waiting_messages::{Awaited, WaitingMessages};
 
 use super::leases::Holder;
 use forebay_protocol::message::{FIRST_WRITE_LEASE_SLOT, MAX_WRITE_LEASES, WRITE_LEASE_RECALL_NS};

@@ -8,6 +8,7 @@ use crate::objects::Objects;
 use crate::state::{SlotResult, SlotUpdate, VolumeEvent};
 use crate::volume::Volume;
 use crate::volume::leases::Holder;
+use crate::volume::write_leases::Awaited;
 #[cfg(doc)]
 use forebay_protocol::message::LockRequest;
 use forebay_protocol::message::{
@@ -165,7 +166,8 @@ impl<O: Objects> Volume<O> {
         if self.recall_write_lease(node, ino, None).is_none() {
             return false;
         }
-        self.waiting_messages.add(ino, from, message(), node.now.steady_ns);
+        let awaited = Awaited::WriteLease(ino);
+        self.waiting_messages.add(awaited, from, message(), node.now.steady_ns);
         true
     }
 
@@ -209,7 +211,8 @@ impl<O: Objects> Volume<O> {
         } else {
             self.write_leases.note_later(ended);
         }
-        for (from, message) in self.waiting_messages.take(ino, node.now.steady_ns) {
+        let awaited = Awaited::WriteLease(ino);
+        for (from, message) in self.waiting_messages.take(awaited, node.now.steady_ns) {
             self.handle_message(node, from, message);
         }
         node.parked.note_unlocked(self.id());

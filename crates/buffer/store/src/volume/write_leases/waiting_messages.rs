@@ -1,4 +1,4 @@
-//! Messages of other nodes about a data object that wait for its write lease.
+//! Messages of other nodes that wait until clients have given back leases.
 
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Ino, NodeIndex};
@@ -16,17 +16,26 @@ struct Message {
     arrived_ns: u64,
 }
 
-/// The messages, by data object.
+/// What a message waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Awaited {
+    /// The write lease on a data object.
+    WriteLease(Ino),
+    /// Leases on names and attributes.
+    Caches,
+}
+
+/// The messages.
 #[derive(Debug, Default)]
 pub struct WaitingMessages {
-    files: BTreeMap<Ino, Vec<Message>>,
+    messages: BTreeMap<Awaited, Vec<Message>>,
     count: usize,
 }
 
 impl WaitingMessages {
     /// A message waits from now on.
-    pub fn add(&mut self, ino: Ino, from: NodeIndex, payload: PeerPayload, now_ns: u64) {
-        let messages = self.files.entry(ino).or_default();
+    pub fn add(&mut self, awaited: Awaited, from: NodeIndex, payload: PeerPayload, now_ns: u64) {
+        let messages = self.messages.entry(awaited).or_default();
         let mut known = messages.iter_mut();
         let message = Message { from, payload, arrived_ns: now_ns };
         match known.find(|known| (known.from, &known.payload) == (from, &message.payload)) {
@@ -39,9 +48,9 @@ impl WaitingMessages {
         }
     }
 
-    /// The messages that wait for the lease on an object, in the order of their arrival, except old ones.
-    pub fn take(&mut self, ino: Ino, now_ns: u64) -> Vec<(NodeIndex, PeerPayload)> {
-        let messages = self.files.remove(&ino).unwrap_or_default();
+    /// The messages that wait for this, in the order of their arrival, except old ones.
+    pub fn take(&mut self, awaited: Awaited, now_ns: u64) -> Vec<(NodeIndex, PeerPayload)> {
+        let messages = self.messages.remove(&awaited).unwrap_or_default();
         self.count -= messages.len();
         let recent = |message: &Message| message.arrived_ns.saturating_add(MAX_AGE_NS) >= now_ns;
         let recent = messages.into_iter().filter(recent);
@@ -50,11 +59,11 @@ impl WaitingMessages {
 
     /// A node has started again: its earlier messages have no meaning any more.
     pub fn drop_from(&mut self, node: NodeIndex) {
-        for messages in self.files.values_mut() {
+        for messages in self.messages.values_mut() {
             messages.retain(|message| message.from != node);
         }
-        self.files.retain(|_, messages| !messages.is_empty());
-        self.count = self.files.values().map(Vec::len).sum();
+        self.messages.retain(|_, messages| !messages.is_empty());
+        self.count = self.messages.values().map(Vec::len).sum();
     }
 }
 
@@ -62,11 +71,11 @@ impl WaitingMessages {
 mod tests {
     use super::*;
 
-    const FILE: Ino = Ino(2);
+    const FILE: Awaited = Awaited::WriteLease(Ino(2));
     const ONE: NodeIndex = NodeIndex(1);
 
     fn query(task: u64) -> PeerPayload {
-        PeerPayload::StatObjects(vec![(task, FILE)])
+        PeerPayload::StatObjects(vec![(task, Ino(2))])
     }
 
     #[test]

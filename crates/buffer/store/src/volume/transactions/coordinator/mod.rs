@@ -6,6 +6,7 @@ use super::plan::Plan;
 use crate::context::{Attempts, Requester};
 use crate::namespace::Change;
 use crate::volume::tasks::{ANSWER_TIMEOUT_NS, DECIDED_TIMEOUT_NS};
+use forebay_protocol::message::TrailingField;
 use forebay_protocol::peer::{PeerPayload, Step, StepResult, TxId};
 use forebay_protocol::{Call, Errno, Ino, NodeIndex, Reply, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,8 @@ pub struct Transaction {
     pub plan: Option<Plan>,
     pub phase: Phase,
     attempts: Attempts,
+    /// The number of the client that has requested it.
+    client: u64,
     now: Timestamp,
     since_ns: u64,
     /// The number of rounds and walks so far.
@@ -71,6 +74,7 @@ impl Transaction {
             plan: Some(plan),
             phase: Phase::Preparing,
             attempts,
+            client: 0,
             now: Timestamp::default(),
             since_ns: 0,
             round: 0,
@@ -92,6 +96,7 @@ impl Transaction {
                 reply: None,
             }),
             attempts: Attempts::first(0),
+            client: 0,
             now: Timestamp::default(),
             since_ns: 0,
             round: 0,
@@ -124,6 +129,7 @@ impl Transaction {
             who: requester.user.clone(),
             now: self.now,
             steps: self.waiting.get(&node)?.clone(),
+            client: TrailingField(self.client),
         })
     }
 }
@@ -168,6 +174,11 @@ impl Coordinator {
     /// A transaction from before this start has been applied everywhere.
     pub fn forget_recalled(&mut self, tx: TxId) {
         self.recalled.remove(&tx);
+    }
+
+    /// Whether a transaction has not changed this node yet, and may.
+    pub fn any_undecided(&self) -> bool {
+        self.transactions.values().any(|live| !live.is_decided())
     }
 
     /// A transaction.

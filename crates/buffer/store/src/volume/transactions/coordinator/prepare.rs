@@ -27,7 +27,9 @@ impl<O: Objects> Volume<O> {
         let (dir, name) = plan.first_name();
         let lock = TxLock::Name(*dir, name.clone());
         self.tx_locks.take(lock, TxLockOwner::Transaction(tx));
+        let session = node.sessions.get(requester.origin.session);
         let transaction = Transaction {
+            client: session.map_or(0, |session| session.client_number),
             now: node.now.wall,
             since_ns: node.now.steady_ns,
             ..Transaction::new(requester, call, plan, node.current_attempts())
