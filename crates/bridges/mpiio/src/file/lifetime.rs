@@ -170,12 +170,15 @@ impl LoggedFile {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
-            match self.flush_at_close(has_alias)? {
-                Flush::Background if self.world && self.readable => {
+            match self.flush_at_close(has_alias) {
+                Ok(Flush::Background) if self.world && self.readable => {
                     return background::prepare(self);
                 }
-                Flush::StageOut if self.world => return self.leave_to_movers().map(|()| None),
-                Flush::Close | Flush::Background | Flush::StageOut => self.flush(),
+                Ok(Flush::StageOut) if self.world => {
+                    return self.leave_to_movers().map(|()| None);
+                }
+                Ok(Flush::Close | Flush::Background | Flush::StageOut) => self.flush(),
+                Err(error) => Err(error),
             }
         };
         self.end(result, CreatedLog::discard).map(|()| None)
