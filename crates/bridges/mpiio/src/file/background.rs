@@ -191,7 +191,7 @@ impl ClosedFile {
         let applied = apply(
             self.index.touching(part.clone()),
             part,
-            alignment_for(self.stripe),
+            (alignment_for(self.stripe), 0),
             |rank| rank != IN_FILE,
             &sources,
             &self.target,

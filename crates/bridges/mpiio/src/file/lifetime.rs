@@ -500,9 +500,13 @@ fn open(
     Ok(target.and_then(|(target, id)| Ok(Opened { log: log?, target, id })))
 }
 
-/// The file itself.
+/// The file itself, for reading, too, if that is permitted: a flush reads what is between logged data.
 fn open_target(path: &Path, mode: i32) -> io::Result<(File, FileId)> {
-    let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
+    let open = |read| OpenOptions::new().read(read).write(true).open(path);
+    let target = match open(true) {
+        Err(_) if mode & MODE_WRONLY != 0 => open(false),
+        opened => opened,
+    }?;
     let found = target.metadata()?;
     Ok((target, (found.dev(), found.ino())))
 }
