@@ -7,7 +7,7 @@ use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::FileView;
 use super::write::AGREEMENT;
-use super::{FileId, LoggedFile, background, report};
+use super::{FileId, LoggedFile, background, left, report};
 use crate::mpi::communicator::{Communicator, check};
 use crate::mpi::{
     Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions, library,
@@ -57,6 +57,7 @@ impl LoggedFile {
         if program.rank == 0
             && let Some(settings) = select(path, hints)
         {
+            left::discard_of_unnamed();
             recover(path, &settings.directory);
             let run = run();
             message.extend((run.len() as u64).to_le_bytes());
@@ -207,7 +208,13 @@ impl LoggedFile {
         self.synced = true;
         let must_flush = u64::from(!self.in_file.is_empty() || completed.is_err());
         match self.comm.max([must_flush]) {
-            Ok([0]) => self.end(Ok(()), |_| Ok(())),
+            Ok([0]) => {
+                // One process removes all logs, if it sees them.
+                if self.comm.rank == 0 && self.readable {
+                    left::keep(&self.path, &self.settings.directory, Arc::clone(&self.target));
+                }
+                self.end(Ok(()), |_| Ok(()))
+            }
             Ok(_) => {
                 let result = self.flush();
                 self.end(result, CreatedLog::discard)
