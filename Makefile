@@ -95,4 +95,7 @@ bench:
 	cargo bench --package forebay-control --bench controller
 	cargo bench --package forebay-mpiio-log --bench log
 	cargo bench --package forebay-mpiio --bench mpiio
+	cargo build --release --package forebay --bin forebay
+	cargo bench --package forebay-mpiio --bench mpiio -- --predict $(CURDIR)/target/release/forebay \
+		--json $(CURDIR)/target/tmp/mpiio-prediction.json
 	cargo test --package forebay --test plan_pool -- --ignored --nocapture

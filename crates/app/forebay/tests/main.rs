@@ -34,6 +34,7 @@ mod log;
 mod machine;
 mod metrics;
 mod mpiio_log;
+mod mpiio_programs;
 mod observe;
 mod package;
 mod plan;

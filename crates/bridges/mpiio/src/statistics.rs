@@ -2,7 +2,7 @@
 //!
 //! `FOREBAY_MPIIO_STATISTICS` names a file for them in JSON, or is `-` for a table on standard error.
 
-use crate::file::background;
+use crate::file::{background, left};
 use crate::files;
 use crate::mpi::communicator::Communicator;
 use crate::mpi::symbols;
@@ -140,6 +140,7 @@ pub fn add(path: &Path, counters: Counters) {
 pub fn before_finalize() -> Option<c_int> {
     files::close_all();
     background::wait_for_all();
+    left::discard_of_unnamed();
     if let Some(to) = std::env::var_os("FOREBAY_MPIIO_STATISTICS").filter(|to| !to.is_empty())
         && let Err(MpiError(code)) = report(&to)
     {

@@ -87,3 +87,38 @@ fn rerun_with_a_new_file_is_not_changed_by_a_replay_of_the_logs_of_a_killed_run(
         assert!(std::fs::read(&logged).unwrap() == written, "{mpi:?}: the file is as it was");
     }
 }
+
+#[test]
+fn close_that_fails_frees_its_communicator_and_leaves_the_logs() {
+    const RANKS: usize = 2;
+    for mpi in Mpi::installed() {
+        for (flush, before) in
+            [("close", 0), ("background", 0), ("background", 1), ("stage-out", 0)]
+        {
+            let scratch = tempfile::tempdir().unwrap();
+            let scratch = scratch.path();
+            let program = mpi.compile("failed_close.c", &[], scratch);
+            let between = mpi.compile("communicators.c", &["-shared", "-fPIC", "-ldl"], scratch);
+            let logged = scratch.join("logged");
+            let mut command = mpi.launch(RANKS, &program);
+            intercept(command.arg(&logged), "logged", scratch);
+            let preloaded = format!("{}:{}", support::library().display(), between.display());
+            command
+                .env("LD_PRELOAD", preloaded)
+                .env("FOREBAY_LOG_FLUSH", flush)
+                .env("MESSAGES_BEFORE", before.to_string());
+            let output = String::from_utf8(run(&mut command).stdout).unwrap();
+            let name = format!("{mpi:?}, {flush}, {before}");
+            assert_eq!(output.matches("close fails").count(), RANKS, "{name}: {output}");
+            assert!(output.matches("kept 0").count() >= RANKS, "{name}: {output}");
+            assert!(!output.contains("kept 1"), "{name}: {output}");
+            let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+            assert_eq!(
+                replayed.iter().map(|file| file.entries).sum::<u64>(),
+                RANKS as u64,
+                "{name}"
+            );
+            assert_eq!(std::fs::read(&logged).unwrap(), [[b'a'; 1000], [b'b'; 1000]].concat());
+        }
+    }
+}

@@ -50,15 +50,42 @@ fn logs_of_a_killed_run_are_removed_when_another_program_deletes_the_file() {
 }
 
 #[test]
-fn logs_of_a_file_that_was_created_again_at_once_are_not_applied_to_the_new_one() {
+fn logs_of_a_file_that_its_program_unlinked_are_removed() {
     for mpi in Mpi::installed() {
         let scratch = tempfile::tempdir().unwrap();
         let scratch = scratch.path();
         run_case(mpi, "unlink", scratch);
         let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
         let left: Vec<_> = replayed.iter().map(|run| run.left).collect();
-        assert_eq!(left, [Some(Left::Replaced), None], "{mpi:?}: {replayed:?}");
+        assert_eq!(left, [None], "{mpi:?}: those of the new file: {replayed:?}");
         assert_eq!(std::fs::read(scratch.join("data")).unwrap(), [b'n'; 10 * RANKS], "{mpi:?}");
+        assert!(statistics(scratch).count("data", "logged_requests") >= 2 * RANKS as u64);
+    }
+}
+
+#[test]
+fn logs_of_a_file_that_its_program_unlinked_last_are_removed() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        run_case(mpi, "only-unlink", scratch);
+        assert!(statistics(scratch).count("data", "logged_requests") >= RANKS as u64, "{mpi:?}");
+        assert!(!scratch.join("data").exists(), "{mpi:?}");
+    }
+}
+
+#[test]
+fn logs_of_a_file_that_was_created_again_after_the_program_are_not_applied_to_the_new_one() {
+    for mpi in Mpi::installed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = scratch.path();
+        run_case(mpi, "rename", scratch);
+        std::fs::remove_file(scratch.join("data.final")).unwrap();
+        std::fs::write(scratch.join("data"), "new").unwrap();
+        let replayed = replay(&[scratch.join("logs")], &ReplayOptions::default()).unwrap();
+        let left: Vec<_> = replayed.iter().map(|run| run.left).collect();
+        assert_eq!(left, [Some(Left::Replaced)], "{mpi:?}: {replayed:?}");
+        assert_eq!(std::fs::read(scratch.join("data")).unwrap(), b"new", "{mpi:?}");
         assert_eq!(logs(&scratch.join("logs")).unwrap().len(), RANKS, "{mpi:?}: the old ones stay");
     }
 }

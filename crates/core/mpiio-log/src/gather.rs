@@ -96,11 +96,17 @@ fn read_moves(
 fn moves_by_log<'a>(pieces: impl Iterator<Item = (&'a Piece, usize)>) -> Vec<(u32, Vec<Move>)> {
     let mut logs: Vec<(u32, Vec<Move>)> = Vec::new();
     let mut indices: HashMap<u32, usize> = HashMap::new();
+    let mut last = None;
     for (piece, to) in pieces {
-        let index = *indices.entry(piece.place.log).or_insert_with(|| {
-            logs.push((piece.place.log, Vec::new()));
-            logs.len() - 1
-        });
+        let log = piece.place.log;
+        let index = match last {
+            Some((of, index)) if of == log => index,
+            Some(_) | None => *indices.entry(log).or_insert_with(|| {
+                logs.push((log, Vec::new()));
+                logs.len() - 1
+            }),
+        };
+        last = Some((log, index));
         logs[index].1.push(Move { from: piece.place.offset, length: piece.length, to });
     }
     logs

@@ -10,8 +10,6 @@ use std::os::unix::fs::FileExt;
 
 /// Most pieces of a merged write.
 pub const MAX_PIECES: usize = 1 << 16;
-/// Most writes whose data is read together.
-const MAX_BATCH: usize = 1 << 12;
 
 /// Alignment of merged writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +123,14 @@ pub trait Target {
     /// The file cannot be written.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Reads what the file has at an offset, up to its end. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Makes all data durable.
     ///
     /// # Errors
@@ -135,6 +141,19 @@ pub trait Target {
 impl Target for std::fs::File {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(data, offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match FileExt::read_at(self, &mut buffer[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -171,28 +190,30 @@ pub fn apply(
     source: &impl DataSource,
     target: &impl Target,
 ) -> io::Result<Applied> {
-    let largest = plan.alignment.largest;
-    let applied = write_merged(&mut plan, largest, source, target)?;
+    let alignment = plan.alignment;
+    let applied = write_merged(&mut plan, alignment, 0, source, target)?;
     Ok(Applied { groups: plan.counts(), ..applied })
 }
 
-/// Carries out merged writes of at most `largest` bytes. Memory is bounded by twice the largest write.
-/// Nothing is synced.
+/// Carries out merged writes of at most `alignment.largest` bytes. Those with at most `gap` bytes between
+/// them become one write, with what the file has between: nothing else may write there at the same time.
+/// Memory is bounded by three times the largest write. Nothing is synced.
 ///
 /// # Errors
 /// A log cannot be read or the target not be written; any part may have been written.
 pub fn write_merged(
     mut writes: impl Iterator<Item = MergedWrite>,
-    largest: u64,
+    alignment: Alignment,
+    gap: u64,
     source: &impl DataSource,
     target: &impl Target,
 ) -> io::Result<Applied> {
     let mut applied = Applied::default();
-    let (mut buffer, mut batch) = (Vec::new(), Vec::new());
+    let (mut buffer, mut batch, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let mut bytes = 0;
         let mut pieces = 0;
-        while bytes < largest && pieces < MAX_PIECES && batch.len() < MAX_BATCH {
+        while bytes < alignment.largest && pieces < MAX_PIECES {
             let Some(write) = writes.next() else { break };
             bytes += write.length;
             pieces += write.pieces.len();
@@ -202,13 +223,64 @@ pub fn write_merged(
             return Ok(applied);
         }
         gather(source, &batch, &mut buffer)?;
-        let mut rest = &buffer[..];
-        for write in batch.drain(..) {
-            let (data, others) = rest.split_at(write.length as usize);
-            target.write_at(data, write.offset)?;
-            rest = others;
-            applied.writes += 1;
-            applied.bytes += write.length;
+        let mut rest = &batch[..];
+        let mut data = &buffer[..];
+        while !rest.is_empty() {
+            let (run, others) = rest.split_at(near(rest, alignment, gap));
+            let length: u64 = run.iter().map(|write| write.length).sum();
+            let (own, more) = data.split_at(length as usize);
+            applied.writes += write_run(run, own, &mut scratch, target)?;
+            applied.bytes += length;
+            (rest, data) = (others, more);
+        }
+        batch.clear();
+    }
+}
+
+/// Number of the first writes that become one; at least one.
+fn near(writes: &[MergedWrite], alignment: Alignment, gap: u64) -> usize {
+    let limit = alignment.end(writes[0].offset);
+    let pairs = writes.iter().zip(&writes[1..]);
+    let joined = pairs.take_while(|(write, next)| {
+        let end = write.offset + write.length;
+        gap > 0 && next.offset - end <= gap && next.offset + next.length <= limit
+    });
+    1 + joined.count()
+}
+
+/// Carries out writes that are near each other, whose data is given, as one with what the file has between
+/// them; one by one if the file cannot be read. Returns the number of writes.
+fn write_run(
+    run: &[MergedWrite],
+    data: &[u8],
+    scratch: &mut Vec<u8>,
+    target: &impl Target,
+) -> io::Result<u64> {
+    let (first, last) = (&run[0], &run[run.len() - 1]);
+    let length = (last.offset + last.length - first.offset) as usize;
+    if length == data.len() {
+        target.write_at(data, first.offset)?;
+        return Ok(1);
+    }
+    scratch.resize(length, 0);
+    let read = target.read_at(scratch, first.offset);
+    if let Ok(read) = read {
+        scratch[read..].fill(0);
+    }
+    let mut rest = data;
+    for write in run {
+        let (own, others) = rest.split_at(write.length as usize);
+        rest = others;
+        match read {
+            Ok(_) => {
+                scratch[(write.offset - first.offset) as usize..][..own.len()].copy_from_slice(own)
+            }
+            Err(_) => target.write_at(own, write.offset)?,
         }
     }
+    if read.is_err() {
+        return Ok(run.len() as u64);
+    }
+    target.write_at(scratch, first.offset)?;
+    Ok(1)
 }

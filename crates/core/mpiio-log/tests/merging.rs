@@ -3,7 +3,7 @@
 use crate::random;
 use forebay_mpiio_log::{
     Alignment, Block, DataSource, Datatype, Entry, Index, MergedWrite, Order, Piece, Place, Target,
-    View, apply, decode_entries, encode_entries, gather, merge, plan,
+    View, apply, decode_entries, encode_entries, gather, merge, plan, write_merged,
 };
 use forebay_random::RandomSequence;
 use random::{below, offset, type_map, view};
@@ -163,6 +163,50 @@ fn planned_writes_are_contiguous_aligned_and_contain_the_last_data() {
 }
 
 /// A write of `rank` whose data begins at `log` in its log.
+/// The bytes of a file that had `before`, and what the writes of a plan with gaps wrote to it.
+fn written_with_gaps(
+    entries: &[Entry],
+    before: &[u8],
+    alignment: Alignment,
+    gap: u64,
+    readable: bool,
+) -> (Vec<u8>, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, before).unwrap();
+    let file = std::fs::OpenOptions::new().read(readable).write(true).open(&path).unwrap();
+    let writes = plan(entries, 0..u64::MAX, alignment);
+    let applied = write_merged(writes, alignment, gap, &Logs, &file).unwrap();
+    (std::fs::read(&path).unwrap(), applied.writes)
+}
+
+#[test]
+fn gaps_that_are_written_with_the_data_keep_what_the_file_has() {
+    let (mut alone, mut joined) = (0, 0);
+    for seed in 0..500 {
+        let (entries, file) = entries(seed);
+        let mut random = RandomSequence::new(seed);
+        let before: Vec<u8> = (0..below(&mut random, 300)).map(|i| 200 ^ i as u8).collect();
+        let mut expected = before.clone();
+        for (offset, place) in &file {
+            expected.resize(expected.len().max(*offset as usize + 1), 0);
+            expected[*offset as usize] = byte_at(*place);
+        }
+        let largest = 1 + below(&mut random, 200);
+        let alignment = Alignment { stripe: 1 + below(&mut random, 20), largest };
+        for gap in [0, 1, 8, 1000] {
+            let (found, writes) = written_with_gaps(&entries, &before, alignment, gap, true);
+            assert_eq!(found, expected, "seed {seed}, gap {gap}");
+            *if gap == 0 { &mut alone } else { &mut joined } += writes;
+            // A file that cannot be read is written in single writes.
+            let (found, single) = written_with_gaps(&entries, &before, alignment, gap, false);
+            assert_eq!(found, expected, "seed {seed}, gap {gap}");
+            assert!(single >= writes, "seed {seed}, gap {gap}");
+        }
+    }
+    assert!(joined < 2 * alone, "{joined} joined writes of three gaps, {alone} single ones");
+}
+
 fn entry(view: &Arc<View>, rank: u32, position: u64, length: u64, log: u64) -> Entry {
     let order = Order { epoch: 0, rank, sequence: log + 1 };
     let place = Place { log: rank, offset: log };

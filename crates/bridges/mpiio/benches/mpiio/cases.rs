@@ -29,13 +29,15 @@ const fn case(
 }
 
 /// The cases that compare with plain MPI-IO.
-pub const CASES: [Case; 7] = [
+pub const CASES: [Case; 9] = [
     case("flash", "pnetcdf", "flash", Some(3.0)),
     case("btio", "patterns", "btio", Some(3.0)),
     case("ior", "patterns", "ior", Some(3.0)),
     case("ior-independent", "patterns", "ior-independent", None),
     case("e3sm", "patterns", "e3sm", Some(3.0)),
     case("hdf5", "hdf5", "sets", Some(3.0)),
+    case("sparse", "patterns", "sparse", Some(0.95)),
+    case("scattered", "patterns", "scattered", Some(0.95)),
     Case { direct: true, ..case("large", "patterns", "large", Some(0.95)) },
 ];
 

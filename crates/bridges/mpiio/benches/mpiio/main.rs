@@ -198,7 +198,13 @@ fn bench() -> Outcome<()> {
     });
     std::fs::write(&options.json, serde_json::to_string_pretty(&report)? + "\n")?;
     println!("results: {}", options.json.display());
-    Ok(())
+    match prediction::missed(&report["prediction"]) {
+        missed if missed.is_empty() => Ok(()),
+        missed => {
+            let (most, missed) = (100.0 * prediction::MOST_ERROR, missed.join("; "));
+            Err(format!("gains at close are not predicted within {most:.0}%: {missed}").into())
+        }
+    }
 }
 
 fn main() -> ExitCode {

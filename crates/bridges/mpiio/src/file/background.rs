@@ -63,11 +63,12 @@ static PENDING_THREADS: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 /// Ends the logging of a file that is about to be closed. Collective. Returns what a thread applies
 /// after the close; `None` if it was applied at once.
 pub fn prepare(mut file: LoggedFile) -> Result<Option<ClosedFile>, MpiError> {
-    if file.prepare_background()? {
-        let result = file.flush();
-        return file.end(result, CreatedLog::discard).map(|()| None);
-    }
-    Ok(Some(file.into_background()))
+    let result = match file.prepare_background() {
+        Ok(false) => return Ok(Some(file.into_background())),
+        Ok(true) => file.flush(),
+        Err(error) => Err(error),
+    };
+    file.end(result, CreatedLog::discard).map(|()| None)
 }
 
 /// Changes a mark, in place. If that fails it is removed, which the others take for a failure.
@@ -190,7 +191,7 @@ impl ClosedFile {
         let applied = apply(
             self.index.touching(part.clone()),
             part,
-            alignment_for(self.stripe),
+            (alignment_for(self.stripe), 0),
             |rank| rank != IN_FILE,
             &sources,
             &self.target,

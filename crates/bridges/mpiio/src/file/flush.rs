@@ -26,17 +26,22 @@ pub fn part_of_rank(range: &Range<u64>, rank: u64, ranks: u64, stripe: u64) -> R
     start.max(range.start)..end
 }
 
-/// Brings bytes of `range` from the logs for which `keep` is true into the file.
+/// Gap of the file up to which two writes of a flush become one, in bytes: 16 KiB are read and written in
+/// the page cache in about the time of one more call, and sooner than that by a file server.
+const GAP: u64 = 16 << 10;
+
+/// Brings bytes of `range` from the logs for which `keep` is true into the file. Writes with at most `gap`
+/// bytes between them become one.
 pub fn apply<'a>(
     entries: impl IntoIterator<Item = &'a Entry>,
     range: Range<u64>,
-    alignment: Alignment,
+    (alignment, gap): (Alignment, u64),
     keep: impl Fn(u32) -> bool,
     source: &impl DataSource,
     target: &File,
 ) -> io::Result<Applied> {
     let writes = plan(entries, range, alignment).flat_map(|write| kept(write, &keep));
-    write_merged(writes, alignment.largest, source, target)
+    write_merged(writes, alignment, gap, source, target)
 }
 
 /// The parts of a merged write whose data is in logs for which `keep` is true.
@@ -68,13 +73,23 @@ impl LoggedFile {
         range: Range<u64>,
         keep: impl Fn(u32) -> bool,
     ) -> Result<(), MpiError> {
+        self.apply_with_gaps(range, 0, keep)
+    }
+
+    /// As [`LoggedFile::apply`]; writes with at most `gap` bytes between them become one.
+    fn apply_with_gaps(
+        &mut self,
+        range: Range<u64>,
+        gap: u64,
+        keep: impl Fn(u32) -> bool,
+    ) -> Result<(), MpiError> {
         let sources =
             Sources { rank: self.comm.rank as u32, writer: &self.writer, logs: &self.logs };
         let started = Instant::now();
         let applied = apply(
             self.index.touching(range.clone()),
             range,
-            alignment_for(self.settings.alignment),
+            (alignment_for(self.settings.alignment), gap),
             keep,
             &sources,
             &self.target,
@@ -94,8 +109,15 @@ impl LoggedFile {
         let written = self.writer.flush();
         let alone = u64::from(written.is_err() || !self.readable);
         // A process may have synced through a handle of its own; another one writes its data.
-        let [alone, synced, epoch, settled] =
-            self.comm.max([alone, u64::from(self.synced), self.epoch, self.settled.through()])?;
+        let is_shared = u64::from(!self.owns_gaps());
+        let [alone, synced, epoch, settled, is_shared] = self.comm.max([
+            alone,
+            u64::from(self.synced),
+            self.epoch,
+            self.settled.through(),
+            is_shared,
+        ])?;
+        let gap = if is_shared == 0 { GAP } else { 0 };
         self.synced = synced != 0;
         let epoch = self.agree(epoch);
         self.exchange()?;
@@ -106,7 +128,7 @@ impl LoggedFile {
             None if settled > 0 => 0..0,
             None => return Ok(()),
         };
-        let result = self.apply_part(&range, alone != 0);
+        let result = self.apply_part(&range, alone != 0, gap);
         // All ranks must have written before a log is emptied.
         let [failures] = self.comm.max([u64::from(result.is_err())])?;
         result?;
@@ -138,14 +160,28 @@ impl LoggedFile {
         Ok(())
     }
 
-    fn apply_part(&mut self, range: &Range<u64>, alone: bool) -> Result<(), MpiError> {
+    /// Whether no one else writes to the file during a flush, and this process reads what others have
+    /// written before, so that it may write gaps between logged data with what the file has there. In a
+    /// flush all processes of this handle take part; there may be other handles, and network file systems
+    /// whose clients keep data that others have changed since.
+    fn owns_gaps(&self) -> bool {
+        const NFS: u64 = 0x6969;
+        const CIFS: u64 = 0xff53_4d42;
+        const SMB2: u64 = 0xfe53_4d42;
+        let kind =
+            rustix::fs::fstatfs(&*self.target).map(|found| found.f_type as u64 & 0xffff_ffff);
+        let is_coherent = kind.is_ok_and(|kind| ![NFS, CIFS, SMB2].contains(&kind));
+        self.world && !self.opened_twice && is_coherent
+    }
+
+    fn apply_part(&mut self, range: &Range<u64>, alone: bool, gap: u64) -> Result<(), MpiError> {
         let rank = self.comm.rank;
         if alone {
             self.apply(range.clone(), |place| place == rank as u32)?;
         } else {
             let ranks = self.comm.size as u64;
             let part = part_of_rank(range, rank as u64, ranks, self.settings.alignment);
-            self.apply(part, |place| place != IN_FILE)?;
+            self.apply_with_gaps(part, gap, |place| place != IN_FILE)?;
         }
         if self.synced && self.unsynced {
             self.target.sync_data().map_err(|error| self.failed("sync", &error))?;

@@ -7,7 +7,7 @@ use super::shared_pointer::SharedPointer;
 use super::sources::Logs;
 use super::view::FileView;
 use super::write::AGREEMENT;
-use super::{FileId, LoggedFile, background, report};
+use super::{FileId, LoggedFile, background, left, report};
 use crate::mpi::communicator::{Communicator, check};
 use crate::mpi::{
     Handle, MODE_APPEND, MODE_DELETE_ON_CLOSE, MODE_WRONLY, MpiError, functions, library,
@@ -57,6 +57,7 @@ impl LoggedFile {
         if program.rank == 0
             && let Some(settings) = select(path, hints)
         {
+            left::discard_of_unnamed();
             recover(path, &settings.directory);
             let run = run();
             message.extend((run.len() as u64).to_le_bytes());
@@ -170,12 +171,15 @@ impl LoggedFile {
         let result = if self.mode & MODE_DELETE_ON_CLOSE != 0 {
             self.comm.barrier()
         } else {
-            match self.flush_at_close(has_alias)? {
-                Flush::Background if self.world && self.readable => {
+            match self.flush_at_close(has_alias) {
+                Ok(Flush::Background) if self.world && self.readable => {
                     return background::prepare(self);
                 }
-                Flush::StageOut if self.world => return self.leave_to_movers().map(|()| None),
-                Flush::Close | Flush::Background | Flush::StageOut => self.flush(),
+                Ok(Flush::StageOut) if self.world => {
+                    return self.leave_to_movers().map(|()| None);
+                }
+                Ok(Flush::Close | Flush::Background | Flush::StageOut) => self.flush(),
+                Err(error) => Err(error),
             }
         };
         self.end(result, CreatedLog::discard).map(|()| None)
@@ -204,7 +208,13 @@ impl LoggedFile {
         self.synced = true;
         let must_flush = u64::from(!self.in_file.is_empty() || completed.is_err());
         match self.comm.max([must_flush]) {
-            Ok([0]) => self.end(Ok(()), |_| Ok(())),
+            Ok([0]) => {
+                // One process removes all logs, if it sees them.
+                if self.comm.rank == 0 && self.readable {
+                    left::keep(&self.path, &self.settings.directory, Arc::clone(&self.target));
+                }
+                self.end(Ok(()), |_| Ok(()))
+            }
             Ok(_) => {
                 let result = self.flush();
                 self.end(result, CreatedLog::discard)
@@ -497,9 +507,13 @@ fn open(
     Ok(target.and_then(|(target, id)| Ok(Opened { log: log?, target, id })))
 }
 
-/// The file itself.
+/// The file itself, for reading, too, if that is permitted: a flush reads what is between logged data.
 fn open_target(path: &Path, mode: i32) -> io::Result<(File, FileId)> {
-    let target = OpenOptions::new().read(mode & MODE_WRONLY == 0).write(true).open(path)?;
+    let open = |read| OpenOptions::new().read(read).write(true).open(path);
+    let target = match open(true) {
+        Err(_) if mode & MODE_WRONLY != 0 => open(false),
+        opened => opened,
+    }?;
     let found = target.metadata()?;
     Ok((target, (found.dev(), found.ino())))
 }

@@ -14,6 +14,7 @@ pub mod background;
 pub mod exchange;
 pub mod flush;
 mod join;
+pub mod left;
 pub mod library_view;
 pub mod lifetime;
 mod log_mapping;

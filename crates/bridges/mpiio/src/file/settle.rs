@@ -131,7 +131,7 @@ impl LoggedFile {
         let shared = self.index.touching(0..u64::MAX).filter(|entry| self.is_shared(entry));
         let alignment = alignment_for(self.settings.alignment);
         let range = 0..i64::MAX as u64;
-        let applied = apply(shared, range, alignment, |_| true, &sources, &self.target)?;
+        let applied = apply(shared, range, (alignment, 0), |_| true, &sources, &self.target)?;
         self.counters.merged_writes += applied.writes;
         self.counters.merged_bytes += applied.bytes;
         self.target.sync_data()?;

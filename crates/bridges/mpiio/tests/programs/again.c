@@ -1,6 +1,6 @@
 // A file is removed and created again, or renamed, after it was closed:
-//     again delete|unlink|rename PATH
-// `rename` gives it the name PATH.final. `again only-delete PATH` deletes a file.
+//     again delete|unlink|only-unlink|rename PATH
+// `only-unlink` does not create it again; `rename` gives it the name PATH.final. `again only-delete PATH` deletes a file.
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,11 +46,11 @@ int main(int argc, char **argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
         if (!strcmp(argv[1], "delete")) MUST(MPI_File_delete(argv[2], MPI_INFO_NULL));
-        else if (!strcmp(argv[1], "unlink")) must(unlink(argv[2]), __LINE__);
+        else if (strstr(argv[1], "unlink")) must(unlink(argv[2]), __LINE__);
         else must(rename(argv[2], final), __LINE__);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    if (strcmp(argv[1], "rename")) write_file(argv[2], 'n', 10);
+    if (strcmp(argv[1], "rename") && strcmp(argv[1], "only-unlink")) write_file(argv[2], 'n', 10);
     MPI_Finalize();
     return 0;
 }
