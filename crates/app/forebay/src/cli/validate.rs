@@ -14,7 +14,7 @@ use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::validate::accuracy;
 use crate::validate::comparison::{self, Comparison};
-use crate::validate::fidelity::grid;
+use crate::validate::fidelity::{grid, network_cases};
 use crate::validate::markdown;
 use crate::validate::network;
 use crate::validate::published;
@@ -256,7 +256,9 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
         ));
     }
     let mut cases = grid(args.quick)?;
-    cases.retain(|case| args.grid.has(case));
+    cases.retain(|case| args.grid.has(case.set));
+    let mut of_network = if args.quick { Vec::new() } else { network_cases()? };
+    of_network.retain(|case| args.grid.has(case.set));
     if cases.is_empty() {
         return Err(Failure::Input(
             "no case is of the chosen sets: with --quick there are few of `build` and `seen`, and none of `test`"
@@ -264,7 +266,7 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
         ));
     }
     let threads = args.threads.map_or_else(cores, usize::from);
-    validate_fidelity::run(&cases, (threads, args.seed), &args.grid, &args.output)
+    validate_fidelity::run((&cases, &of_network), (threads, args.seed), &args.grid, &args.output)
 }
 
 /// Prints the rows in groups by status, then the sweeps.
