@@ -14,7 +14,7 @@ use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::validate::accuracy;
 use crate::validate::comparison::{self, Comparison};
-use crate::validate::fidelity::{grid, network_cases};
+use crate::validate::fidelity::{CaseKind, grid, network_cases};
 use crate::validate::markdown;
 use crate::validate::network;
 use crate::validate::published;
@@ -156,7 +156,8 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     };
     if args.grid.is_any() {
         return Err(Failure::Input(
-            "--results, --case-time and --cases are for the grid of --fidelity both".to_string(),
+            "--results, --case-time, --cases and --kinds are for the grid of --fidelity both"
+                .to_string(),
         ));
     }
     let cases = comparison::chosen(&args.case, args.quick)?;
@@ -256,12 +257,12 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
         ));
     }
     let mut cases = grid(args.quick)?;
-    cases.retain(|case| args.grid.has(case.set));
+    cases.retain(|case| args.grid.has(case.set, CaseKind::Ior));
     let mut of_network = if args.quick { Vec::new() } else { network_cases()? };
-    of_network.retain(|case| args.grid.has(case.set));
-    if cases.is_empty() {
+    of_network.retain(|case| args.grid.has(case.set, case.kind()));
+    if cases.is_empty() && of_network.is_empty() {
         return Err(Failure::Input(
-            "no case is of the chosen sets: with --quick there are few of `build` and `seen`, and none of `test`"
+            "no case is of the chosen sets and kinds: with --quick there are few of `build` and `seen`, and none of `test`"
                 .to_string(),
         ));
     }

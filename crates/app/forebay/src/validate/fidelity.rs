@@ -31,6 +31,17 @@ impl Set {
     }
 }
 
+/// What a case simulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum CaseKind {
+    /// A test of IOR, whose rates are compared.
+    Ior,
+    /// Traffic alone, whose accepted load is compared.
+    Traffic,
+    /// Two jobs at the same time, whose slowdowns are compared.
+    Pairs,
+}
+
 /// Cases that differ in node counts, processes a node, transfer sizes, and one or many files.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -103,6 +114,16 @@ pub struct NetworkCase {
     pub machine: String,
     /// What is simulated.
     pub load: NetworkLoad,
+}
+
+impl NetworkCase {
+    /// What it simulates.
+    pub fn kind(&self) -> CaseKind {
+        match self.load {
+            NetworkLoad::Traffic { .. } => CaseKind::Traffic,
+            NetworkLoad::Pair { .. } => CaseKind::Pairs,
+        }
+    }
 }
 
 /// What a [`NetworkCase`] simulates.

@@ -19,8 +19,8 @@ const BYTES: Bytes = Bytes(4096);
 
 /// The times, by rank, at which each process of a job begins its transfers in the phases with each access, ps, from the
 /// first of them on. They depend on the way of messages to and from the metadata servers, and on those of the barriers
-/// before and, with `-g`, after the opens: simulated with packets, with as little data as possible, up to the last
-/// transfers. Reads follow writes, also those of a test without writes.
+/// before and, with `-g`, after the opens: simulated with packets, with as little data as possible, up to the end of
+/// the last transfers. Reads follow writes, also those of a test without writes.
 ///
 /// # Errors
 /// Those of a simulation of the job.
@@ -70,11 +70,35 @@ pub(crate) fn starts_of_transfers(
     Ok(all)
 }
 
-/// Leaves out the steps after the last transfers, which no start depends on, but a barrier, which all processes reach.
+/// Leaves out the steps after the first barrier behind the last transfers: before it, a process that closes its file may
+/// hold up the open of another one.
 fn end_after_transfers(steps: &mut Vec<Step>) {
     let is_transfer = |step: &Step| matches!(step.action, Action::Transfer(_));
-    if let Some(last) = steps.iter().rposition(is_transfer) {
-        steps.truncate(last + 1);
-        steps.push(Step { action: Action::Barrier, ..steps[last] });
+    let last = steps.iter().rposition(is_transfer).unwrap_or(0);
+    let after = steps[last..].iter().position(|step| step.action == Action::Barrier);
+    if let Some(after) = after {
+        steps.truncate(last + after + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps_of(line: &str) -> Vec<Action> {
+        let words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        let mut steps: Vec<Step> = Ior::parse(&words).unwrap()[0].steps().collect();
+        end_after_transfers(&mut steps);
+        steps.into_iter().map(|step| step.action).collect()
+    }
+
+    #[test]
+    fn steps_end_with_the_first_barrier_after_the_last_transfers() {
+        let (write, read) = (Access::Write, Access::Read);
+        let steps = steps_of("-w -r");
+        assert!(steps.ends_with(&[Action::Transfer(read), Action::Close(read), Action::Barrier]));
+        assert!(steps.contains(&Action::End(write)) && !steps.contains(&Action::Remove));
+        let steps = steps_of("-w -g");
+        assert!(steps.ends_with(&[Action::Transfer(write), Action::Barrier]), "{steps:?}");
     }
 }

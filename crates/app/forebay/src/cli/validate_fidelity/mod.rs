@@ -9,7 +9,7 @@ use super::replicates::{SharedProgress, run_all};
 use crate::console::print_stderr;
 use crate::csv_files::to_csv;
 use crate::progress::Display;
-use crate::validate::fidelity::{GridCase, NetworkCase, Set};
+use crate::validate::fidelity::{CaseKind, GridCase, NetworkCase, Set};
 use crate::validate::packet_results::PacketResults;
 use case::{Compared, GridTest, Row, TimedOut, file_system_text};
 use clap::Args;
@@ -92,17 +92,22 @@ pub(super) struct GridArgs {
     /// The sets of cases of `--fidelity both` [default: all]
     #[arg(long, value_enum, value_name = "SET", value_delimiter = ',')]
     cases: Vec<Set>,
+    /// What the cases of `--fidelity both` simulate [default: all]
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    kinds: Vec<CaseKind>,
 }
 
 impl GridArgs {
     /// Whether any of them was given.
     pub(super) fn is_any(&self) -> bool {
-        self.results.is_some() || self.case_time.is_some() || !self.cases.is_empty()
+        let is_chosen = !self.cases.is_empty() || !self.kinds.is_empty();
+        self.results.is_some() || self.case_time.is_some() || is_chosen
     }
 
-    /// Whether a set is chosen.
-    pub(super) fn has(&self, set: Set) -> bool {
-        self.cases.is_empty() || self.cases.contains(&set)
+    /// Whether cases of a set and a kind are chosen.
+    pub(super) fn has(&self, set: Set, kind: CaseKind) -> bool {
+        (self.cases.is_empty() || self.cases.contains(&set))
+            && (self.kinds.is_empty() || self.kinds.contains(&kind))
     }
 }
 
@@ -234,12 +239,13 @@ fn summary(
 }
 
 fn write(document: &FidelityRun, output: &mut Output) -> Result<(), Failure> {
-    output.print_and_record(&table::heading(&COLUMNS))?;
+    if !document.rows.is_empty() {
+        output.print_and_record(&table::heading(&COLUMNS))?;
+    }
     for row in &document.rows {
         output.print_and_record(&table::line(&COLUMNS, &cells(row)))?;
     }
     if !document.figures.is_empty() {
-        output.print_and_record("")?;
         output.print_and_record(&table::heading(&FIGURE_COLUMNS))?;
     }
     for figure in &document.figures {
