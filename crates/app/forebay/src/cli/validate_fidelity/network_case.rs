@@ -203,16 +203,19 @@ mod tests {
         assert!(figures[0].packet.is_some() && figures[0].difference_percent.is_some());
     }
 
-    /// Both write to one storage node, so that each takes about twice its time.
+    /// Both write to one storage node, so that each takes about twice its time; also on a fat tree, whose core routers
+    /// are groups without nodes.
     #[test]
     fn pair_has_the_slowdown_of_each_job() {
-        let job = || PairedJob { nodes: 4, ppn: 1, ior: "-w -F -t 1m -b 8m".into() };
-        let load = NetworkLoad::Pair { storage_nodes: 1, jobs: [job(), job()] };
-        let case = NetworkCase { set: Set::Build, machine: "toy".into(), load };
-        let figures = compare(&case, 1, None, &|_, _, _| true).unwrap();
-        assert_eq!(figures.len(), 2);
-        let is_twice = |value: Option<f64>| value.is_some_and(|value| (1.5..2.5).contains(&value));
-        assert!(figures.iter().all(|f| is_twice(f.packet) && is_twice(f.flow)), "{figures:?}");
+        for machine in ["toy", "toy-tree"] {
+            let job = || PairedJob { nodes: 4, ppn: 1, ior: "-w -F -t 1m -b 8m".into() };
+            let load = NetworkLoad::Pair { storage_nodes: 1, jobs: [job(), job()] };
+            let case = NetworkCase { set: Set::Build, machine: machine.into(), load };
+            let figures = compare(&case, 1, None, &|_, _, _| true).unwrap();
+            assert_eq!(figures.len(), 2);
+            let is_twice = |value: Option<f64>| value.is_some_and(|v| (1.5..2.5).contains(&v));
+            assert!(figures.iter().all(|f| is_twice(f.packet) && is_twice(f.flow)), "{figures:?}");
+        }
     }
 
     #[test]
