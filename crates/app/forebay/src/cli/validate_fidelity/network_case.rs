@@ -10,6 +10,7 @@ use forebay_machine::study::{
     simulate_jobs, simulate_traffic,
 };
 use forebay_machine_file::machine::Machine;
+use forebay_units::human::counted;
 use forebay_units::{Bytes, Time};
 use forebay_workload::placement::Placement;
 use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
@@ -85,11 +86,9 @@ fn names(load: &NetworkLoad) -> Vec<(String, FigureKind)> {
         }
         NetworkLoad::Pair { storage_nodes, jobs } => {
             let one = |job: &PairedJob| format!("{} x {} {}", job.nodes, job.ppn, job.ior);
+            let storage = counted((*storage_nodes).into(), "storage node");
             let text = |a: &PairedJob, b: &PairedJob| {
-                (
-                    format!("{} beside {}, {storage_nodes} storage nodes", one(a), one(b)),
-                    FigureKind::Slowdown,
-                )
+                (format!("{} beside {}, {storage}", one(a), one(b)), FigureKind::Slowdown)
             };
             vec![text(&jobs[0], &jobs[1]), text(&jobs[1], &jobs[0])]
         }
