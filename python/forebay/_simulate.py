@@ -357,6 +357,7 @@ def validate(
     results: Optional[AnyPath] = None,
     case_time: Optional[str] = None,
     cases: Union[str, Sequence[str], None] = None,
+    kinds: Union[str, Sequence[str], None] = None,
     network: bool = False,
     sensitivity: bool = False,
     trajectories: Optional[int] = None,

@@ -193,6 +193,11 @@ fn warnings_about_a_checkpoint_name_no_options_of_ior() {
     let of_ior = dir.expect_success(&format!("{line} -- -F -w -e -t 1m -b 4m")).stdout;
     let opens = "opens, closes and barriers take";
     assert!(of_ior.contains(opens) && of_ior.contains("use larger blocks (-b)"), "{of_ior}");
+    // A plan does not show it.
+    assert!(
+        of_ior.contains("4 transfers a process") && !of_ior.contains("steady rate"),
+        "{of_ior}"
+    );
     let checkpoint = dir.expect_success(&format!("{line} --checkpoint 16MiB")).stdout;
     assert!(checkpoint.contains(opens), "{checkpoint}");
     let warnings = checkpoint.lines().filter(|line| line.starts_with("warning: "));

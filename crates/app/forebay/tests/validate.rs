@@ -204,7 +204,7 @@ fn grid_without_a_case_is_no_success() {
 #[test]
 fn options_of_the_grid_are_refused_without_it() {
     let dir = WorkDir::new();
-    for option in ["--results here", "--case-time 1min", "--cases test"] {
+    for option in ["--results here", "--case-time 1min", "--cases test", "--kinds traffic"] {
         let error = dir.expect_invalid_input(&format!("validate --quick {option}"));
         assert!(error.contains("--fidelity both"), "{option}: {error}");
     }

@@ -3,8 +3,12 @@
 //! Distinct flows from hosts to storage hosts over the links of the hosts, one link into and one out of
 //! each of 100 groups of hosts, and the links of the storage hosts. Each figure is the median of several
 //! runs, of the first solution of the whole system on one core.
+//!
+//! The second table has transfers of different sizes over the same links from their begin to their ends, where links
+//! between groups limit them: each end changes the rates of all flows that are faster, by way of the links that they
+//! share, so that the time grows faster than the number of flows.
 
-use forebay_flow::{FlowSpec, LinkId, Solver};
+use forebay_flow::{FlowSpec, LinkId, Solver, Transport};
 use forebay_random::hash;
 use std::time::Instant;
 
@@ -40,6 +44,30 @@ fn run(count: usize) -> [f64; 2] {
     [built, began.elapsed().as_secs_f64() - built]
 }
 
+/// Seconds in which `count` transfers of different sizes end, and the number of times at which some do.
+fn run_to_ends(count: usize) -> (f64, usize) {
+    let began = Instant::now();
+    let mut transport = Transport::new(1);
+    let mut links = |count: usize, capacity: f64| -> Vec<LinkId> {
+        (0..count).map(|_| transport.add_link(capacity)).collect()
+    };
+    // Each flow has the same share of the links between groups, whatever their number.
+    let each = 1e10 / 15_000.0 * count as f64;
+    let hosts = links(count, 1.25e9);
+    let (out, into) = (links(GROUPS, each), links(GROUPS, each));
+    for (host, &link) in hosts.iter().enumerate() {
+        let target = (hash(1, 2, host as u64) % STORAGE) as usize;
+        let path = [(link, 1.0), (out[host % GROUPS], 1.0), (into[target % GROUPS], 1.0)];
+        let bytes = 1e8 + (hash(3, 4, host as u64) % 900_000_000) as f64;
+        transport.start(FlowSpec { count: 1, weight: 1.0, cap: f64::INFINITY, path: &path }, bytes);
+    }
+    let mut times = 0;
+    while !transport.next_ends(u64::MAX).is_empty() {
+        times += 1;
+    }
+    (began.elapsed().as_secs_f64(), times)
+}
+
 fn main() {
     println!("{:>9}  {:>10}  {:>10}  {:>12}", "flows", "build", "solve", "us per flow");
     for count in [1_000, 10_000, 15_000, 100_000] {
@@ -48,5 +76,10 @@ fn main() {
         let [build, solve] = times[RUNS / 2];
         let each = (build + solve) * 1e6 / count as f64;
         println!("{count:>9}  {:>7.2} ms  {:>7.2} ms  {each:>12.3}", build * 1e3, solve * 1e3);
+    }
+    println!("{:>9}  {:>10}  {:>10}", "transfers", "ends", "time");
+    for count in [1_000, 3_000, 15_000] {
+        let (seconds, times) = run_to_ends(count);
+        println!("{count:>9}  {times:>10}  {seconds:>8.2} s");
     }
 }

@@ -1,9 +1,15 @@
 //! The part of a system of flows that a change affects.
 //!
 //! A change of a flow reaches others over the links that are full, before it or after it. A link with capacity
-//! left limits nobody: a change does not spread over it, unless the new rates turn out to fill it.
+//! left limits nobody: a change does not spread over it, unless the new rates turn out to fill it. On a full link it
+//! reaches the flows that the link limits. All others on it have smaller rates, which other links or their caps limit,
+//! and keep them, unless the link turns out to leave them less. So a change spreads from small rates to large ones.
 
 use crate::solver::{Flow, FlowId, Link};
+
+/// A flow whose level is at most this part below that of a link counts as limited by it: where levels are equal, small
+/// changes of one link make another one the limit.
+const NEARLY_LIMITED: f64 = 1.0 - 1e-9;
 
 /// Links and flows that are to be solved again.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +24,8 @@ pub(crate) struct Affected {
     is_touched: Vec<bool>,
     has_flow: Vec<bool>,
     has_link: Vec<bool>,
+    /// Whether all flows of affected links are affected, also those that others limit.
+    whole: bool,
 }
 
 impl Affected {
@@ -52,16 +60,24 @@ impl Affected {
         self.has_link[link as usize]
     }
 
-    /// Finds all that the touched links and flows affect.
-    pub fn spread(&mut self, links: &mut [Link], flows: &[Flow]) {
+    /// Numbers of affected flows and links.
+    pub fn len(&self) -> (usize, usize) {
+        (self.flows.len(), self.links.len())
+    }
+
+    /// Finds all that the touched links and flows affect; `levels` has the rate of each flow for a weight of 1.
+    pub fn spread(&mut self, links: &mut [Link], (flows, levels): (&[Flow], &[f64])) {
         for flow in self.flows.drain(..) {
             self.has_flow[flow.index()] = false;
         }
         for link in self.links.drain(..) {
             self.has_link[link as usize] = false;
         }
+        self.whole = false;
         for flow in std::mem::take(&mut self.touched_flows) {
-            self.reach_flow(flow, flows);
+            if flows[flow as usize].exists {
+                self.reach_flow(flow);
+            }
         }
         for touched in std::mem::take(&mut self.touched_links) {
             self.is_touched[touched as usize] = false;
@@ -73,14 +89,21 @@ impl Affected {
                 self.reach_link(touched);
             }
         }
-        self.complete((0, 0), links, flows);
+        self.complete((0, 0), links, (flows, levels));
     }
 
-    /// Adds links that have become full, and all that they affect.
-    pub fn spread_from(&mut self, full: &[u32], links: &[Link], flows: &[Flow]) {
-        let known = (self.flows.len(), self.links.len());
-        full.iter().for_each(|&link| self.reach_link(link));
-        self.complete(known, links, flows);
+    /// Adds what the flows and links that were reached since there were `known` of them affect; with `whole` all flows
+    /// of affected links.
+    pub fn spread_from(
+        &mut self,
+        known: (usize, usize),
+        whole: bool,
+        links: &[Link],
+        of_flows: (&[Flow], &[f64]),
+    ) {
+        let from = if whole && !self.whole { (0, 0) } else { known };
+        self.whole |= whole;
+        self.complete(from, links, of_flows);
     }
 
     /// Adds what the flows and links from these positions on affect, and sorts all.
@@ -88,7 +111,7 @@ impl Affected {
         &mut self,
         (mut next_flow, mut next_link): (usize, usize),
         links: &[Link],
-        flows: &[Flow],
+        (flows, levels): (&[Flow], &[f64]),
     ) {
         while next_flow < self.flows.len() || next_link < self.links.len() {
             if let Some(&flow) = self.flows.get(next_flow) {
@@ -100,21 +123,25 @@ impl Affected {
                 }
             } else if let Some(&link) = self.links.get(next_link) {
                 next_link += 1;
-                links[link as usize].flows.iter().for_each(|&flow| self.reach_flow(flow, flows));
+                let link = &links[link as usize];
+                let least = if self.whole { 0.0 } else { link.level * NEARLY_LIMITED };
+                let limited = |flow: &&u32| levels[**flow as usize] >= least;
+                link.flows.iter().filter(limited).for_each(|&flow| self.reach_flow(flow));
             }
         }
         self.flows.sort_unstable();
         self.links.sort_unstable();
     }
 
-    fn reach_flow(&mut self, flow: u32, flows: &[Flow]) {
-        let exists = flows[flow as usize].exists;
-        if exists && !std::mem::replace(&mut self.has_flow[flow as usize], true) {
+    /// Adds a flow, which exists.
+    pub fn reach_flow(&mut self, flow: u32) {
+        if !std::mem::replace(&mut self.has_flow[flow as usize], true) {
             self.flows.push(FlowId(flow));
         }
     }
 
-    fn reach_link(&mut self, link: u32) {
+    /// Adds a link.
+    pub fn reach_link(&mut self, link: u32) {
         if !std::mem::replace(&mut self.has_link[link as usize], true) {
             self.links.push(link);
         }

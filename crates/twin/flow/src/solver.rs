@@ -68,6 +68,10 @@ pub(crate) struct Link {
     pub load: f64,
     /// Whether it was full in the last solution.
     pub was_full: bool,
+    /// The rate for a weight of 1 of the flows that it limited in the last solution; infinite if it limited none.
+    pub level: f64,
+    /// Solutions since the load was summed up.
+    solutions: u32,
 }
 
 impl Link {
@@ -108,6 +112,12 @@ impl Flow {
 
 /// A rate that is less than another one by this factor is so without the rounding errors of sums, too.
 const ABOVE_ROUNDING: f64 = 1.0 + 1e-6;
+/// A level that is above another one by this factor is above it without rounding errors, too.
+const ABOVE_LEVEL: f64 = 1.0 + 1e-10;
+/// Solutions after which the load of a link is summed up again, so that rounding errors do not grow.
+const SOLUTIONS_OF_A_LOAD: u32 = 64;
+/// Solutions of a growing part of the system after which all flows on its links belong to it.
+const MOST_PARTS: u32 = 6;
 
 /// Links, flows, and their max-min fair rates.
 #[derive(Clone, Debug, Default)]
@@ -115,6 +125,8 @@ pub struct Solver {
     pub(crate) links: Vec<Link>,
     pub(crate) flows: Vec<Flow>,
     unused: Vec<u32>,
+    /// By flow: its rate for a weight of 1 in the last solution.
+    levels: Vec<f64>,
     pub(crate) affected: Affected,
     /// Of each link, while rates grow: capacity left, and weight of the flows that still grow.
     filling: Vec<Filling>,
@@ -130,6 +142,10 @@ struct Filling {
     weight: f64,
     /// Flows that still grow.
     growing: u32,
+    /// Flows that are not affected.
+    of_others: u32,
+    /// The level at which it was full; infinite before.
+    full_at: f64,
 }
 
 impl Filling {
@@ -174,7 +190,14 @@ impl Solver {
     /// If the capacity is negative or not finite.
     pub fn add_link(&mut self, capacity: f64) -> LinkId {
         assert!(capacity >= 0.0 && capacity.is_finite(), "a link of {capacity} B/s");
-        self.links.push(Link { capacity, flows: Vec::new(), load: 0.0, was_full: false });
+        self.links.push(Link {
+            capacity,
+            flows: Vec::new(),
+            load: 0.0,
+            was_full: false,
+            level: f64::INFINITY,
+            solutions: 0,
+        });
         self.is_changed.push(false);
         self.affected.add_link();
         LinkId(self.links.len() as u32 - 1)
@@ -223,9 +246,13 @@ impl Solver {
         };
         flow.update_most_rate(&self.links);
         match self.flows.get_mut(index as usize) {
-            Some(place) => *place = flow,
+            Some(place) => {
+                *place = flow;
+                self.levels[index as usize] = 0.0;
+            }
             None => {
                 self.flows.push(flow);
+                self.levels.push(0.0);
                 self.affected.add_flow();
             }
         }
@@ -276,18 +303,24 @@ impl Solver {
     /// Computes the rates of the flows that changes since the last call affect; returns these flows, in
     /// the order of their numbers. All other rates are as they were.
     pub fn solve(&mut self) -> &[FlowId] {
-        self.affected.spread(&mut self.links, &self.flows);
-        loop {
+        self.affected.spread(&mut self.links, (&self.flows, &self.levels));
+        for parts in 1.. {
             self.fill();
             self.update_loads();
-            let affected = &self.affected;
-            let is_new =
-                |link: &&u32| self.links[**link as usize].is_full() && !affected.has_link(**link);
-            let full: Vec<u32> = self.changed.iter().filter(is_new).copied().collect();
-            if full.is_empty() {
+            let known = self.affected.len();
+            let links = std::mem::take(&mut self.changed);
+            for &link in &links {
+                if !self.affected.has_link(link) && self.links[link as usize].is_full() {
+                    self.affected.reach_link(link);
+                }
+            }
+            self.changed = links;
+            self.reach_exceeding(known.1);
+            if self.affected.len() == known {
                 break;
             }
-            self.affected.spread_from(&full, &self.links, &self.flows);
+            let whole = parts >= MOST_PARTS;
+            self.affected.spread_from(known, whole, &self.links, (&self.flows, &self.levels));
         }
         for link in self.changed.drain(..) {
             self.is_changed[link as usize] = false;
@@ -297,6 +330,25 @@ impl Solver {
         self.affected.flows()
     }
 
+    /// Adds flows that are not affected so far, and have more than a full link, one of the first `links` affected ones,
+    /// leaves to those that are.
+    fn reach_exceeding(&mut self, links: usize) {
+        for at in 0..links {
+            let index = self.affected.links()[at];
+            let (link, filling) = (&self.links[index as usize], &self.filling[index as usize]);
+            if filling.of_others == 0 {
+                continue;
+            }
+            // Without affected flows nothing was left to fill.
+            let is_exceeded = filling.left < link.capacity * (1.0 - ABOVE_LEVEL);
+            let level = if is_exceeded { 0.0 } else { link.level };
+            let above = |flow: &&u32| self.levels[**flow as usize] > level * ABOVE_LEVEL;
+            if level < f64::INFINITY {
+                link.flows.iter().filter(above).for_each(|&flow| self.affected.reach_flow(flow));
+            }
+        }
+    }
+
     /// Brings the loads of links up to date with the rates of the affected flows.
     fn update_loads(&mut self) {
         for &FlowId(index) in self.affected.flows() {
@@ -304,6 +356,7 @@ impl Solver {
             if flow.rate == flow.in_loads {
                 continue;
             }
+            self.levels[index as usize] = flow.rate / flow.weight;
             let more = flow.count * (flow.rate - flow.in_loads);
             flow.in_loads = flow.rate;
             for used in &flow.uses {
@@ -314,36 +367,64 @@ impl Solver {
             }
         }
         for &link in self.affected.links() {
-            // All flows of the link have been filled: its load is known without rounding errors of the past.
-            let link_of = &mut self.links[link as usize];
-            link_of.load = link_of.capacity - self.filling[link as usize].left;
+            let (link_of, filling) = (&mut self.links[link as usize], &self.filling[link as usize]);
+            link_of.load = link_of.capacity - filling.left;
+            link_of.level = filling.full_at;
             if !std::mem::replace(&mut self.is_changed[link as usize], true) {
                 self.changed.push(link);
             }
         }
     }
 
-    /// Progressive filling of the affected flows and links.
-    fn fill(&mut self) {
+    /// What each affected link has left for affected flows: its capacity without the rates of the others.
+    fn find_capacities_left(&mut self) {
         self.filling.resize(self.links.len(), Filling::default());
         for &link in self.affected.links() {
-            let left = self.links[link as usize].capacity;
-            self.filling[link as usize] = Filling { left, weight: 0.0, growing: 0 };
+            let of_link = &mut self.links[link as usize];
+            of_link.solutions += 1;
+            if of_link.solutions > SOLUTIONS_OF_A_LOAD {
+                of_link.solutions = 0;
+                of_link.load = sum_of_rates(link, &of_link.flows, &self.flows);
+            }
+            let left = of_link.capacity - of_link.load;
+            let of_others = of_link.flows.len() as u32;
+            self.filling[link as usize] =
+                Filling { left, weight: 0.0, growing: 0, of_others, full_at: f64::INFINITY };
         }
+        for &FlowId(index) in self.affected.flows() {
+            let flow = &self.flows[index as usize];
+            for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
+                let filling = &mut self.filling[used.link as usize];
+                let share = used.share * flow.count;
+                filling.left += share * flow.in_loads;
+                filling.weight += share * flow.weight;
+                filling.growing += 1;
+                filling.of_others -= 1;
+            }
+        }
+        for &link in self.affected.links() {
+            let filling = &mut self.filling[link as usize];
+            if filling.of_others == 0 {
+                // Known without rounding errors of the past.
+                filling.left = self.links[link as usize].capacity;
+            }
+        }
+    }
+
+    /// Progressive filling of the affected flows and links.
+    fn fill(&mut self) {
+        self.find_capacities_left();
         let mut stops: Vec<Reverse<Stop>> = Vec::with_capacity(self.affected.links().len());
         for &FlowId(index) in self.affected.flows() {
             let flow = &mut self.flows[index as usize];
             flow.rate = f64::NAN;
             // A link that gives the flow less, were it alone, stops it before its cap.
-            let mut stops_before = false;
-            for used in flow.uses.iter().filter(|used| self.affected.has_link(used.link)) {
-                let filling = &mut self.filling[used.link as usize];
-                let share = used.share * flow.count;
-                filling.weight += share * flow.weight;
-                filling.growing += 1;
-                stops_before |= filling.left * ABOVE_ROUNDING < flow.most_rate * share;
-            }
-            if !stops_before {
+            let gives_less = |used: &Use| {
+                let alone = self.links[used.link as usize].capacity * ABOVE_ROUNDING;
+                self.affected.has_link(used.link)
+                    && alone < flow.most_rate * used.share * flow.count
+            };
+            if !flow.uses.iter().any(gives_less) {
                 let level = flow.most_rate / flow.weight;
                 stops.push(Reverse(Stop { level, is_link: false, index }));
             }
@@ -378,6 +459,7 @@ impl Solver {
                 stops.push(Reverse(Stop { level, ..stop }));
                 continue;
             }
+            self.filling[stop.index as usize].full_at = stop.level;
             growing -= self.fix_flows_of(stop.index, stop.level);
         }
     }
@@ -447,4 +529,14 @@ impl Solver {
         };
         flows.iter().map(of_flow).sum()
     }
+}
+
+/// The sum of the rates of flows on a link that are in its load.
+fn sum_of_rates(link: u32, on_link: &[u32], flows: &[Flow]) -> f64 {
+    let of_flow = |&index: &u32| {
+        let flow = &flows[index as usize];
+        let used = flow.uses.iter().find(|used| used.link == link);
+        used.map_or(0.0, |used| used.share * flow.count * flow.in_loads)
+    };
+    on_link.iter().map(of_flow).sum()
 }

@@ -256,3 +256,71 @@ fn same_calls_give_the_same_bits() {
     };
     assert_eq!(rates(), rates());
 }
+
+/// The slow flow has 2 on its own link; the other two share the rest of the common one. When one of these ends, the rate
+/// of the other grows, and that of the slow flow is not computed again.
+#[test]
+fn change_of_a_full_link_does_not_reach_slower_flows() {
+    let mut solver = Solver::new();
+    let [own, shared] = [2.0, 10.0].map(|capacity| solver.add_link(capacity));
+    let slow = solver.add_flow(flow(&[(own, 1.0), (shared, 1.0)]));
+    let [stays, ends] = [0; 2].map(|_| solver.add_flow(flow(&[(shared, 1.0)])));
+    solver.solve();
+    assert_eq!([slow, stays, ends].map(|f| solver.rate(f)), [2.0, 4.0, 4.0]);
+    solver.remove_flow(ends);
+    assert_eq!(solver.solve(), [stays]);
+    assert_eq!([slow, stays].map(|f| solver.rate(f)), [2.0, 8.0]);
+    // It is reached where the link leaves it less than its own.
+    solver.set_capacity(shared, 3.0);
+    assert_eq!(solver.solve(), [slow, stays]);
+    assert_eq!([slow, stays].map(|f| solver.rate(f)), [1.5, 1.5]);
+}
+
+/// A number below `most`, from a linear congruential generator.
+fn draw(state: &mut u64, most: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    (*state >> 33) as usize % most
+}
+
+/// Rates of a system after each of many changes, against those of a new system with the same flows.
+#[test]
+fn rates_of_a_large_system_stay_those_of_a_new_one() {
+    let mut random = 7;
+    let capacities: Vec<f64> = (0..40).map(|_| 10.0 + draw(&mut random, 300) as f64).collect();
+    let mut solver = Solver::new();
+    let links: Vec<LinkId> = capacities.iter().map(|c| solver.add_link(*c)).collect();
+    let mut flows: Vec<(FlowId, Spec)> = Vec::new();
+    for turn in 0..1_500 {
+        if flows.len() > 250 || (flows.len() > 50 && draw(&mut random, 2) == 0) {
+            let index = draw(&mut random, flows.len());
+            solver.remove_flow(flows.swap_remove(index).0);
+        } else {
+            let mut path: Vec<(usize, f64)> = (0..3)
+                .map(|_| (draw(&mut random, 40), 0.25 * (1 + draw(&mut random, 4)) as f64))
+                .collect();
+            path.sort_by_key(|(link, _)| *link);
+            path.dedup_by_key(|(link, _)| *link);
+            let cap = if draw(&mut random, 3) == 0 {
+                0.5 + draw(&mut random, 9) as f64
+            } else {
+                INFINITE
+            };
+            let weight = 1.0 + draw(&mut random, 2) as f64;
+            let spec = Spec { count: 1, weight, cap, path };
+            flows.push((add(&mut solver, &links, &spec), spec));
+        }
+        solver.solve();
+        if turn % 10 > 0 {
+            continue;
+        }
+        let mut new = Solver::new();
+        let links: Vec<LinkId> = capacities.iter().map(|c| new.add_link(*c)).collect();
+        let again: Vec<FlowId> =
+            flows.iter().map(|(_, spec)| add(&mut new, &links, spec)).collect();
+        new.solve();
+        for ((id, spec), again) in flows.iter().zip(again) {
+            let (rate, expected) = (solver.rate(*id), new.rate(again));
+            assert!((rate - expected).abs() <= 1e-9 * expected, "{spec:?}: {rate} not {expected}");
+        }
+    }
+}

@@ -234,7 +234,7 @@ fn simulate(
     let (write, read) = (seconds(Access::Write), seconds(Access::Read));
     let limit = (longest.limit.resource.clone(), longest.limit.because.clone());
     let mut warnings: Vec<String> =
-        phases.iter().flat_map(|(phase, _)| phase.warnings.clone()).collect();
+        phases.iter().flat_map(|(phase, _)| &phase.warnings).map(|text| of_plan(text)).collect();
     warnings.dedup();
     let times = timed(job, options.file_system.name(), (write, read), limit);
     warnings.extend(job.too_long(times.io_seconds));
@@ -249,6 +249,12 @@ fn simulate(
             ..configuration
         }),
     }
+}
+
+/// A phase's warning without its advice to take the steady rate, which a plan does not show.
+fn of_plan(warning: &str) -> String {
+    let advice = [", or take the steady rate", ", and a steady rate"];
+    advice.iter().fold(warning.to_owned(), |text, advice| text.replace(advice, ""))
 }
 
 /// Targets of a file on the parallel file system, where a job does not say.

@@ -14,7 +14,7 @@ use crate::plot::palette::PAPER;
 use crate::plot::png;
 use crate::validate::accuracy;
 use crate::validate::comparison::{self, Comparison};
-use crate::validate::fidelity::grid;
+use crate::validate::fidelity::{CaseKind, grid, network_cases};
 use crate::validate::markdown;
 use crate::validate::network;
 use crate::validate::published;
@@ -156,7 +156,8 @@ pub(super) fn run(args: ValidateArgs) -> Result<(), Failure> {
     };
     if args.grid.is_any() {
         return Err(Failure::Input(
-            "--results, --case-time and --cases are for the grid of --fidelity both".to_string(),
+            "--results, --case-time, --cases and --kinds are for the grid of --fidelity both"
+                .to_string(),
         ));
     }
     let cases = comparison::chosen(&args.case, args.quick)?;
@@ -256,15 +257,17 @@ fn compare_fidelities(args: &ValidateArgs) -> Result<(), Failure> {
         ));
     }
     let mut cases = grid(args.quick)?;
-    cases.retain(|case| args.grid.has(case));
-    if cases.is_empty() {
+    cases.retain(|case| args.grid.has(case.set, CaseKind::Ior));
+    let mut of_network = if args.quick { Vec::new() } else { network_cases()? };
+    of_network.retain(|case| args.grid.has(case.set, case.kind()));
+    if cases.is_empty() && of_network.is_empty() {
         return Err(Failure::Input(
-            "no case is of the chosen sets: with --quick there are few of `build` and `seen`, and none of `test`"
+            "no case is of the chosen sets and kinds: with --quick there are few of `build` and `seen`, and none of `test`"
                 .to_string(),
         ));
     }
     let threads = args.threads.map_or_else(cores, usize::from);
-    validate_fidelity::run(&cases, (threads, args.seed), &args.grid, &args.output)
+    validate_fidelity::run((&cases, &of_network), (threads, args.seed), &args.grid, &args.output)
 }
 
 /// Prints the rows in groups by status, then the sweeps.

@@ -31,6 +31,17 @@ impl Set {
     }
 }
 
+/// What a case simulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum CaseKind {
+    /// A test of IOR, whose rates are compared.
+    Ior,
+    /// Traffic alone, whose accepted load is compared.
+    Traffic,
+    /// Two jobs at the same time, whose slowdowns are compared.
+    Pairs,
+}
+
 /// Cases that differ in node counts, processes a node, transfer sizes, and one or many files.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -49,10 +60,126 @@ struct Group {
     quick: bool,
 }
 
+/// Traffic alone that differs in patterns and loads.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TrafficGroup {
+    set: Set,
+    machine: String,
+    /// Nodes that send and receive; `None`: all.
+    nodes: Option<u32>,
+    patterns: Vec<String>,
+    loads: Vec<f64>,
+    message: String,
+    /// Messages of each node.
+    messages: u64,
+}
+
+/// Two jobs at the same time on the same storage nodes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Pair {
+    set: Set,
+    machine: String,
+    storage_nodes: u32,
+    jobs: [PairedJob; 2],
+}
+
+/// A job of a pair.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct PairedJob {
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Processes per node.
+    pub ppn: u32,
+    /// IOR's options.
+    pub ior: String,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     group: Vec<Group>,
+    traffic: Vec<TrafficGroup>,
+    pair: Vec<Pair>,
+}
+
+/// A case that is no single test of IOR.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkCase {
+    /// Its use.
+    pub set: Set,
+    /// Machine file.
+    pub machine: String,
+    /// What is simulated.
+    pub load: NetworkLoad,
+}
+
+impl NetworkCase {
+    /// What it simulates.
+    pub fn kind(&self) -> CaseKind {
+        match self.load {
+            NetworkLoad::Traffic { .. } => CaseKind::Traffic,
+            NetworkLoad::Pair { .. } => CaseKind::Pairs,
+        }
+    }
+}
+
+/// What a [`NetworkCase`] simulates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetworkLoad {
+    /// Traffic alone.
+    Traffic {
+        /// Nodes; `None`: all.
+        nodes: Option<u32>,
+        /// Its pattern.
+        pattern: String,
+        /// Offered load, as a part of the rate of the nodes' links.
+        load: f64,
+        /// Size of a message.
+        message: String,
+        /// Messages of each node.
+        messages: u64,
+    },
+    /// Two jobs that share so many storage nodes.
+    Pair {
+        /// Storage nodes of both.
+        storage_nodes: u32,
+        /// The jobs.
+        jobs: [PairedJob; 2],
+    },
+}
+
+/// The cases of the grid that are no single tests of IOR; none of them takes seconds only.
+///
+/// # Errors
+/// [`Failure::Failed`] if the embedded file is wrong.
+pub fn network_cases() -> Result<Vec<NetworkCase>, Failure> {
+    let file = file()?;
+    let mut cases = Vec::new();
+    for group in &file.traffic {
+        for (pattern, &load) in
+            group.patterns.iter().flat_map(|p| group.loads.iter().map(move |load| (p, load)))
+        {
+            let load = NetworkLoad::Traffic {
+                nodes: group.nodes,
+                pattern: pattern.clone(),
+                load,
+                message: group.message.clone(),
+                messages: group.messages,
+            };
+            cases.push(NetworkCase { set: group.set, machine: group.machine.clone(), load });
+        }
+    }
+    for Pair { set, machine, storage_nodes, jobs } in file.pair {
+        cases.push(NetworkCase { set, machine, load: NetworkLoad::Pair { storage_nodes, jobs } });
+    }
+    Ok(cases)
+}
+
+fn file() -> Result<File, Failure> {
+    toml::from_str(TEXT).map_err(|e| Failure::Failed(format!("validation/flow.toml: {e}")))
 }
 
 /// One case: a test with a write and a read phase.
@@ -87,10 +214,8 @@ impl Group {
 /// # Errors
 /// [`Failure::Failed`] if the embedded file is wrong.
 pub fn grid(quick: bool) -> Result<Vec<GridCase>, Failure> {
-    let file: File =
-        toml::from_str(TEXT).map_err(|e| Failure::Failed(format!("validation/flow.toml: {e}")))?;
     let mut cases = Vec::new();
-    for group in file.group.iter().filter(|group| group.quick || !quick) {
+    for group in file()?.group.iter().filter(|group| group.quick || !quick) {
         for (&nodes, &ppn) in group.nodes.iter().flat_map(|n| group.ppn.iter().map(move |p| (n, p)))
         {
             for (transfer, stripe_count) in group

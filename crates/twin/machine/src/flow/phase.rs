@@ -55,8 +55,10 @@ pub(crate) fn simulate(
     // Where processes meet at the objects of one file, or make few calls, waits depend on the order in which they
     // begin.
     let has_extents = job.has_shared_file() && job.storage.is_parallel();
-    let starts_matter = has_extents || are_simulated(job);
-    let mut starts: BTreeMap<Access, Vec<u64>> = BTreeMap::new();
+    let starts = match has_extents || are_simulated(job) {
+        true => starts_of_transfers(&scenario.machine, job, options)?,
+        false => BTreeMap::new(),
+    };
     let transfer_steps = job.steps.iter().filter_map(|step| match step.action {
         Action::Transfer(access) => Some((step.iteration, access)),
         _ => None,
@@ -69,10 +71,6 @@ pub(crate) fn simulate(
         let share = |done: f64| (nth as f64 + done) / all.len() as f64;
         let goes_on = |now: u64, done: f64| progress(Time(now), share(done), runs);
         let pattern = Runs::new(job, job.pattern.for_iteration(*iteration), *access);
-        if starts_matter && !starts.contains_key(access) {
-            let times = starts_of_transfers(&scenario.machine, job, *access, options)?;
-            starts.insert(*access, times);
-        }
         let of_phase = starts.get(access).map(Vec::as_slice);
         let Some((phase, of_phase)) =
             simulate_phase((scenario, job, (by, nth)), pattern, (&calls, of_phase), &goes_on)

@@ -112,8 +112,9 @@ impl Io {
         self.jobs.iter().map(|state| state.job.start).max().unwrap_or(0)
     }
 
-    /// Time at which each of a job's processes in this group began its last transfers, ps, with its rank.
-    pub fn starts_of_transfers(&self, job: usize) -> impl Iterator<Item = (u64, u32)> {
+    /// The rank of each of a job's processes in this group, with the times at which it began the transfers of its first
+    /// phase and those of its last one, ps.
+    pub fn starts_of_transfers(&self, job: usize) -> impl Iterator<Item = (u32, [u64; 2])> {
         self.clients[job].starts_of_transfers()
     }
 

@@ -50,9 +50,12 @@ impl Clients {
         }
     }
 
-    /// Time at which each process of this group began its last transfers, ps, with its rank.
-    pub fn starts_of_transfers(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.ranks.iter().map(|rank| (rank.transfers_began, rank.rank))
+    /// The rank of each process of this group that has begun transfers, with the times at which it began those of its
+    /// first phase and those of its last one, ps.
+    pub fn starts_of_transfers(&self) -> impl Iterator<Item = (u32, [u64; 2])> {
+        let of_rank =
+            |rank: &Rank| Some((rank.rank, [rank.first_transfers_began?, rank.transfers_began]));
+        self.ranks.iter().filter_map(of_rank)
     }
 
     /// Processes of this group.
@@ -220,6 +223,7 @@ impl Clients {
                 }
                 Action::Transfer(_) => {
                     rank.transfers_began = io.now();
+                    rank.first_transfers_began.get_or_insert(io.now());
                     self.phase.transfers.begin(io.now());
                     return self.next_transfer(slot, io);
                 }

@@ -61,6 +61,8 @@ pub(super) struct Rank {
     pub call_began: u64,
     /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
+    /// Start of those of the first phase, ps.
+    pub first_transfers_began: Option<u64>,
     /// Time spent in transfers of this phase, ps.
     pub in_transfers: u64,
     /// Time spent in other calls (open, fsync, close) of this phase, ps.
@@ -89,6 +91,7 @@ impl Rank {
             awaits_turn_since: None,
             call_began: 0,
             transfers_began: 0,
+            first_transfers_began: None,
             in_transfers: 0,
             in_other_calls: 0,
             missing: 0,

@@ -91,8 +91,12 @@ impl Servers {
     fn add_instance(&mut self, job: &IoJob, group: u16) {
         for place in job.storage.servers() {
             let location = job.topology.location(place.node);
+            // A group of core routers has no nodes.
+            if location.group != group {
+                continue;
+            }
             let known = &mut self.server_of_node[usize::from(location.local)];
-            if location.group == group && *known == NO_SERVER {
+            if *known == NO_SERVER {
                 *known = self.servers.len() as u32;
                 let path = self.paths.len() as u32;
                 self.paths.push(Path::new(job.burst_buffer.data_rate));
