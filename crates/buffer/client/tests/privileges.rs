@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use support::striped_admin::StripedAdmin;
 use support::{
@@ -77,6 +77,25 @@ fn change_of_contents_by_a_stranger_clears_set_id_bits_at_once() {
                 assert_eq!(mode(&path), before, "{name} by root");
             }
         }
+    });
+}
+
+/// The kernel sends a request that changes nothing.
+#[test]
+fn change_of_neither_owner_nor_group_clears_set_id_bits() {
+    on_all(|dir| {
+        let path = dir.join("program");
+        fs::write(&path, "text").unwrap();
+        for (before, after) in [(0o6777, 0o777), (0o4755, 0o755), (0o2775, 0o775), (0o2767, 0o2767)]
+        {
+            set_mode(&path, before);
+            chown(&path, None, None).unwrap();
+            assert_eq!(mode(&path), after, "a file of mode {before:o}");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after);
+        }
+        set_mode(dir, 0o2777);
+        chown(dir, None, None).unwrap();
+        assert_eq!(mode(dir), 0o2777);
     });
 }
 
