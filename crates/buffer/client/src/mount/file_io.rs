@@ -47,6 +47,7 @@ impl MountedFs {
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
+        let opened = self.note_if_removed(convert::ino(ino), opened);
         // Without privileges the truncation clears set-id bits. The kernel drops size and times from its
         // cache, but not the mode.
         if opened.is_ok() && flags & libc::O_TRUNC != 0 && request.uid() != 0 {
