@@ -40,6 +40,7 @@ mod privileges;
 mod programs;
 mod read_leases;
 mod removed_instance;
+mod replaced_files;
 mod round_trips;
 mod shares_of_nodes;
 mod striped;

@@ -5,20 +5,20 @@
 use crate::support;
 use forebay_client::{ClientOptions, Fs, NodeAddresses};
 use forebay_protocol::message::{CAPABILITY_XATTR, InstanceSpec, SetAttr, XattrMode};
-use forebay_protocol::{Errno as FsErrno, Ino};
+use forebay_protocol::{Credentials, Errno as FsErrno, Ino};
 use forebay_store::daemon::{Daemon, StoreOptions};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, getxattr, removexattr,
-    setxattr, statx,
+    AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags, fallocate, getxattr, listxattr,
+    removexattr, setxattr, statx,
 };
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use support::striped_admin::StripedAdmin;
 use support::{
-    READ, READ_WRITE, STRIPE, Temporary, as_user, attach, on_all, spec,
+    Pool, READ, READ_WRITE, STRIPE, Temporary, as_user, attach, on_all, spec,
     wait_until_attributes_are_cached,
 };
 
@@ -78,6 +78,60 @@ fn change_of_contents_by_a_stranger_clears_set_id_bits_at_once() {
             }
         }
     });
+}
+
+/// The kernel sends a request that changes nothing.
+#[test]
+fn change_of_neither_owner_nor_group_clears_set_id_bits() {
+    on_all(|dir| {
+        let path = dir.join("program");
+        fs::write(&path, "text").unwrap();
+        for (before, after) in [(0o6777, 0o777), (0o4755, 0o755), (0o2775, 0o775), (0o2767, 0o2767)]
+        {
+            set_mode(&path, before);
+            chown(&path, None, None).unwrap();
+            assert_eq!(mode(&path), after, "a file of mode {before:o}");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, after);
+        }
+        set_mode(dir, 0o2777);
+        chown(dir, None, None).unwrap();
+        assert_eq!(mode(dir), 0o2777);
+    });
+}
+
+/// The kernel checks the request for a value, but not the list; and a program with the library has no kernel.
+#[test]
+fn only_root_sees_trusted_extended_attributes() {
+    let names = |path: &Path| {
+        let mut names = [0; 256];
+        let length = listxattr(path, &mut names).unwrap();
+        String::from_utf8(names[..length].to_vec()).unwrap()
+    };
+    on_all(|dir| {
+        let path = dir.join("file");
+        fs::write(&path, "text").unwrap();
+        for name in ["trusted.secret", "user.open"] {
+            setxattr(&path, name, b"value", XattrFlags::empty()).unwrap();
+        }
+        assert!(names(&path).contains("trusted.secret"));
+        assert_eq!(as_user(1000, 1000, || names(&path)), "user.open\0");
+    });
+    for nodes in [1, 3] {
+        let temporary = Temporary::new();
+        let pool = Pool::new(&temporary, nodes, 64 << 20);
+        let root = attach(pool.nodes());
+        let ino = root.create(Ino::ROOT, b"file", 0o644, true, READ_WRITE).unwrap().attr.ino;
+        for name in [b"trusted.secret".as_slice(), b"user.open"] {
+            root.set_xattr(ino, name, b"value", XattrMode::Any).unwrap();
+        }
+        assert_eq!(root.get_xattr(ino, b"trusted.secret").unwrap(), b"value");
+        let groups = Some(Vec::new());
+        let user = Credentials { uid: 1000, gid: 1000, groups, checked: false };
+        let fs = root.on_behalf_of(user);
+        assert_eq!(fs.get_xattr(ino, b"trusted.secret"), Err(FsErrno::ENODATA));
+        assert_eq!(fs.list_xattr(ino).unwrap(), [b"user.open".to_vec()]);
+        assert_eq!(root.list_xattr(ino).unwrap().len(), 2);
+    }
 }
 
 /// A file system that truncates with the open reports no attributes then.

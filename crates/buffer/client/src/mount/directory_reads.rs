@@ -67,7 +67,8 @@ impl DirectoryReads {
         directories.insert(attr.ino, dir);
     }
 
-    fn directory_of(&self, ino: Ino) -> Option<Ino> {
+    /// The directory in which an inode had a name when it was looked up, if that is known.
+    pub fn directory_of(&self, ino: Ino) -> Option<Ino> {
         self.directories.lock().get(&ino).copied()
     }
 

@@ -13,7 +13,7 @@ use forebay_fuse::{
     ReplyData, ReplyOpen, Request, WriteFlags,
 };
 use forebay_protocol::message::{Allocate, CreateMode, InodeRequest, SetAttr};
-use forebay_protocol::{Attr, Errno, FileKind};
+use forebay_protocol::{Attr, Errno, FileKind, Ino};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -47,6 +47,7 @@ impl MountedFs {
         let fs = self.fs_to_open(request, ino, flags);
         let opened =
             fs.and_then(|fs| fs.open_provisional(convert::ino(ino), convert::open_mode(flags)));
+        let opened = self.note_if_removed(convert::ino(ino), opened);
         // Without privileges the truncation clears set-id bits. The kernel drops size and times from its
         // cache, but not the mode.
         if opened.is_ok() && flags & libc::O_TRUNC != 0 && request.uid() != 0 {
@@ -385,6 +386,18 @@ impl MountedFs {
         Ok(copied as u32)
     }
 
+    /// The mode after a `chown` that names neither owner nor group, of which the kernel tells only by a
+    /// request without anything to set. `None`: as it is. The kernel sends such a request before a stranger
+    /// reserves space, too; then the reservation itself clears the bits.
+    fn mode_without_set_id(&self, request: &Request, ino: Ino) -> Result<Option<u16>, Errno> {
+        let Attr { kind, mode, uid, .. } = self.fs_as_root().get_attr(ino)?;
+        // Without the execute bit of the group its set-id bit means mandatory locking.
+        let set_id = if mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
+        let changes = kind != FileKind::Dir && mode & set_id != 0;
+        let may_change = request.uid() == 0 || request.uid() == uid;
+        Ok((changes && may_change).then_some(mode & 0o7777 & !set_id))
+    }
+
     pub fn do_set_attr(
         &self,
         request: &Request,
@@ -396,6 +409,9 @@ impl MountedFs {
         // requested that, and the daemon clears the bits itself.
         if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
             set.mode = None;
+        }
+        if set == SetAttr::default() {
+            set.mode = self.mode_without_set_id(request, convert::ino(ino))?;
         }
         let mode = set.mode;
         let open = handle.and_then(|handle| self.opens.get(handle));

@@ -64,7 +64,9 @@ operations! {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.do_get_attr(request, ino).map(|(mut attr, ttl)| {
+        let found = self.do_get_attr(request, ino);
+        let found = self.attributes_or_kept(convert::ino(ino), found);
+        let found = self.note_if_removed(convert::ino(ino), found).map(|(mut attr, ttl)| {
             self.show_read(&mut attr);
             (attr, ttl)
         });
@@ -82,11 +84,13 @@ operations! {
             clear_set_id: false,
         };
         let set = self.do_set_attr(request, ino, new.handle, set);
+        let set = self.note_if_removed(convert::ino(ino), set);
         attributes((&self.kernel_cache, Versions::Ignored), reply, set);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.fs_for(request).read_link(convert::ino(ino)) {
+        let (fs, ino) = (self.fs_for(request), convert::ino(ino));
+        match self.note_if_removed(ino, self.link_target(&fs, ino)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error.0),
         }
@@ -246,7 +250,8 @@ operations! {
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: u32, reply: ReplyEmpty) {
-        empty(reply, self.do_access(request, ino, (mask & 7) as u16));
+        let permitted = self.do_access(request, ino, (mask & 7) as u16);
+        empty(reply, self.note_if_removed(convert::ino(ino), permitted));
     }
 
     fn readdir(

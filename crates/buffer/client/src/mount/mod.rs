@@ -46,6 +46,7 @@ mod parents;
 mod prepared_files;
 mod recent_reads;
 mod removed_directories;
+mod replaced_files;
 mod reply;
 mod xattrs;
 

@@ -14,6 +14,7 @@ use super::open_files::{OpenFile, OpenFiles};
 use super::prepared_files::PreparedFiles;
 use super::recent_reads::RecentReads;
 use super::removed_directories::LastAttributes;
+use super::replaced_files::ReplacedFiles;
 use crate::fs::Fs;
 use crate::mounted_instance::MountedInstance;
 use crate::requester::{CallerProcess, GroupHints};
@@ -50,6 +51,7 @@ pub struct MountedFs {
     pub(super) open_directories: OpenDirectories,
     pub(super) last_attributes: LastAttributes,
     pub(super) directory_reads: DirectoryReads,
+    pub(super) replaced_files: ReplacedFiles,
     pub(super) lock_waits: LockWaits,
     pub(super) prepared_files: Arc<PreparedFiles>,
     pub(super) recent_reads: RecentReads,
@@ -86,6 +88,7 @@ impl MountedFs {
             open_directories: OpenDirectories::default(),
             last_attributes: LastAttributes::default(),
             directory_reads: DirectoryReads::default(),
+            replaced_files: ReplacedFiles::default(),
             lock_waits: LockWaits::default(),
             recent_reads: RecentReads::default(),
             threads: Arc::new(BusyThreads::new(options.threads)),

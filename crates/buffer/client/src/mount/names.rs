@@ -64,7 +64,7 @@ impl MountedFs {
         if self.negative_lookups.is_absent(parent, name.as_bytes()) {
             return reply.error(libc::ENOENT);
         }
-        match self.find_entry(&fs, parent, name.as_bytes()) {
+        match self.find_lasting_entry(&fs, parent, name.as_bytes()) {
             Ok((Some(mut attr), ttl)) => {
                 self.show_read(&mut attr);
                 self.last_attributes.remember(&attr);

@@ -27,7 +27,7 @@ impl MountedFs {
         if is_acl(name) && self.kernel_cache.attributes.is_plain(ino, Instant::now()) {
             return Err(Errno::ENODATA);
         }
-        self.fs_for(request).get_xattr(ino, name)
+        self.note_if_removed(ino, self.fs_for(request).get_xattr(ino, name))
     }
 
     /// Sets or removes an extended attribute by `change`.

@@ -182,6 +182,7 @@ impl<O: Objects> Volume<O> {
             InodeRequest::GetXattr { ino, name } => self.get_xattr(requester, ino, &name)?,
             InodeRequest::ListXattr { ino } => {
                 let names = self.names().find(ino)?.xattr_names();
+                let names = names.filter(|name| shows_xattr(requester, name));
                 Reply::Names(names.map(<[u8]>::to_vec).collect())
             }
             InodeRequest::RemoveXattr { ino, name } => {
@@ -216,7 +217,7 @@ impl<O: Objects> Volume<O> {
         if name.starts_with(b"user.") {
             requester.user.check_access(inode, READ)?;
         }
-        let value = inode.xattrs.get(name).cloned();
+        let value = inode.xattrs.get(name).filter(|_| shows_xattr(requester, name)).cloned();
         value.map(Reply::Bytes).ok_or(Errno::ENODATA)
     }
 
@@ -301,4 +302,9 @@ impl<O: Objects> Volume<O> {
             LockRequest::WriteLease { handle } => self.write_lease(node, requester, handle),
         }
     }
+}
+
+/// Whether a user sees an extended attribute of this name.
+fn shows_xattr(requester: &Requester, name: &[u8]) -> bool {
+    !name.starts_with(b"trusted.") || requester.user.uid == 0
 }
