@@ -59,6 +59,9 @@ pub(super) struct Rank {
     pub awaits_turn_since: Option<u64>,
     /// Start of the call, ps.
     pub call_began: u64,
+    /// Time until which the bytes of the call are counted as moved: its start, that of its turn to write, or the end
+    /// of its last request, ps.
+    pub moved_until: u64,
     /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
     /// Time spent in transfers of this phase, ps.
@@ -88,6 +91,7 @@ impl Rank {
             waits_for_node: false,
             awaits_turn_since: None,
             call_began: 0,
+            moved_until: 0,
             transfers_began: 0,
             in_transfers: 0,
             in_other_calls: 0,
