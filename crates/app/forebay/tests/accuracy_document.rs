@@ -12,6 +12,7 @@ use forebay_units::human::number;
 use std::collections::BTreeSet;
 
 const ACCURACY: &str = include_str!("../../../../docs/accuracy.md");
+const SENSITIVITY: &str = include_str!("../../../../validation/sensitivity.md");
 const README: &str = include_str!("../../../../README.md");
 
 /// The lines of the table after a text, without its head.
@@ -82,6 +83,64 @@ fn simulated_values_are_those_of_the_document() {
         }
     }
     assert_eq!(lines, simulated.len());
+}
+
+/// Beginnings of the keys of the numbers that decide a row which a resource limits.
+fn numbers_of(limit: &str) -> &'static [&'static str] {
+    match limit {
+        "node-link" => &["network.node."],
+        "global-link" => &["network.global.", "network.cables_per_group_pair"],
+        "client" => &["client.", "pfs.lustre."],
+        "ssd" => &["burst_buffer.card_"],
+        "ost" => &["pfs.lustre.target_"],
+        "server" => &[
+            "burst_buffer.data_rate",
+            "burst_buffer.dispatch",
+            "burst_buffer.lock_",
+            "pfs.lustre.dispatch",
+            "pfs.lustre.server_rate",
+            "pfs.lustre.lock_callback",
+            "pfs.lustre.target_latency",
+        ],
+        _ => panic!("{limit}"),
+    }
+}
+
+#[test]
+fn numbers_of_the_limiting_resource_decide_a_row() {
+    let bases = comparison::all().unwrap();
+    let decided_by = |row: &str| {
+        let basis = bases.iter().flat_map(|case| case.bases()).find(|basis| basis.row == row);
+        basis.unwrap().decided_by.to_vec()
+    };
+    for line in Status::ALL.into_iter().flat_map(lines_of_document) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        if cells[7] == "–" {
+            continue;
+        }
+        let known = numbers_of(cells[7]);
+        let decided_by = decided_by(cells[1]);
+        let named = decided_by.iter().any(|key| known.iter().any(|one| key.starts_with(one)));
+        assert!(named, "{line}: {known:?} decide it, {decided_by:?} are named");
+    }
+}
+
+/// Rows of a sweep have the best rate there, and another quantity in the table.
+#[test]
+fn rows_have_the_same_values_in_the_table_of_sensitivities() {
+    let simulated = accuracy::all().unwrap();
+    let mut compared = 0;
+    for line in SENSITIVITY.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let one = simulated.iter().find(|one| one.row == cells[1]).unwrap();
+        if !one.row.starts_with("dw-") {
+            let value = cells[2].split(' ').next();
+            assert_eq!(value, one.simulated.map(number).as_deref(), "{line}");
+            compared += 1;
+        }
+    }
+    let of_messages = messages::all().unwrap();
+    assert_eq!(compared, of_messages.iter().map(|case| case.check.len()).sum::<usize>());
 }
 
 /// Numbers of rows of a group in the document: those that hold, and all.

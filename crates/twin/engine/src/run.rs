@@ -48,6 +48,8 @@ pub(crate) struct Run<'a, P: Partition> {
     /// No window is left, or the run was stopped. Set only where all threads see it before the same
     /// window.
     stop: AtomicBool,
+    /// The shared epoch ends after this window. Set only where all threads see it after the same barrier.
+    gives_up: AtomicBool,
     /// The thread that runs each partition.
     owner: Mutex<Vec<u32>>,
 }
@@ -58,6 +60,16 @@ struct Worker<M> {
     /// One list per thread; all are empty between windows.
     outbox: Vec<Vec<OutgoingMessage<M>>>,
     windows: u64,
+}
+
+/// How an epoch is run.
+struct Epoch<'a> {
+    /// By one thread.
+    alone: bool,
+    /// Windows at most.
+    windows: u64,
+    /// Whether to end it early, for the thread that decides.
+    gives_up: &'a dyn Fn() -> bool,
 }
 
 /// A partition of the thread that runs it.
@@ -102,6 +114,7 @@ impl<'a, P: Partition> Run<'a, P> {
             events: AtomicU64::new(0),
             epoch_events: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            gives_up: AtomicBool::new(false),
             owner: Mutex::new(vec![0; cells.len()]),
         }
     }
@@ -151,7 +164,13 @@ impl<'a, P: Partition> Run<'a, P> {
                 let started = Instant::now();
                 let windows =
                     if epoch < FIRST_EPOCHS { FIRST_EPOCH_WINDOWS } else { EPOCH_WINDOWS };
-                if !self.run_epoch(&mut worker, &owner, alone, windows, progress) {
+                let before = self.events.load(Ordering::Relaxed);
+                let gives_up = || {
+                    let events = self.events.load(Ordering::Relaxed) - before;
+                    thread == 0 && !alone && sharing.gives_up(events, started.elapsed())
+                };
+                let mode = Epoch { alone, windows, gives_up: &gives_up };
+                if !self.run_epoch(&mut worker, &owner, &mode, progress) {
                     break;
                 }
                 Some(started)
@@ -160,6 +179,7 @@ impl<'a, P: Partition> Run<'a, P> {
                 break;
             }
             if let (0, Some(started)) = (thread, started) {
+                self.gives_up.store(false, Ordering::Relaxed);
                 let events = self.epoch_events.swap(0, Ordering::Relaxed);
                 let share = sharing.shares_next_epoch(alone, events, started.elapsed());
                 *lock(&self.owner) = if share && self.threads > 1 {
@@ -172,22 +192,21 @@ impl<'a, P: Partition> Run<'a, P> {
         worker.windows
     }
 
-    /// Runs up to `windows` windows of a thread's partitions, without barriers if it runs `alone`;
-    /// false if another thread panicked.
+    /// Runs the windows of an epoch of a thread's partitions, without barriers if it runs alone; false if another
+    /// thread panicked.
     fn run_epoch(
         &self,
         worker: &mut Worker<P::Message>,
         owner: &[u32],
-        alone: bool,
-        windows: u64,
+        epoch: &Epoch<'_>,
         progress: Progress<'_>,
     ) -> bool {
-        let thread = worker.thread;
+        let (thread, alone) = (worker.thread, epoch.alone);
         let meet = || alone || self.meet();
         let mut epoch_events = 0;
         let mut own = self.lock_partitions(thread, owner);
         self.publish_earliest(thread, &mut own);
-        for _ in 0..windows {
+        for _ in 0..epoch.windows {
             if !meet() {
                 return false;
             }
@@ -211,14 +230,21 @@ impl<'a, P: Partition> Run<'a, P> {
             self.events.fetch_add(events, Ordering::Relaxed);
             epoch_events += events;
             worker.windows += 1;
+            if (epoch.gives_up)() {
+                self.gives_up.store(true, Ordering::Relaxed);
+            }
             if !meet() {
                 return false;
             }
+            let ends = self.gives_up.load(Ordering::Relaxed);
             self.exchange_messages(thread, &mut own);
             self.publish_earliest(thread, &mut own);
             if thread == 0 && worker.windows % PROGRESS_INTERVAL_WINDOWS == 0 {
                 let goes_on = progress(start, self.events.load(Ordering::Relaxed));
                 self.stop.fetch_or(!goes_on, Ordering::Relaxed);
+            }
+            if ends {
+                break;
             }
         }
         self.epoch_events.fetch_add(epoch_events, Ordering::Relaxed);

@@ -21,7 +21,7 @@ pub(crate) fn phase_result(job: &IoJob, totals: &PhaseTotals) -> Phase {
     let (first, last) = (counts.opens.first, counts.closes.last);
     let total = seconds(last.saturating_sub(first));
     let transfers = counts.transfers.length();
-    let middle = middle_gbps(&counts.timeline);
+    let middle = middle_gbps(&counts.by_requests);
     let per_rank = counts.operations / u64::from(job.tasks().max(1));
     let steady = middle.filter(|_| !warnings::are_few_transfers(per_rank));
     let per_second = |amount: f64, time: f64| if time > 0.0 { amount / time } else { 0.0 };

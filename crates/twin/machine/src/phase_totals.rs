@@ -54,6 +54,7 @@ impl PhaseTotals {
             counts.most_in_calls = counts.most_in_calls.max(phase.most_in_calls);
             counts.node_rates.extend(phase.node_rates);
             counts.timeline.merge(&phase.timeline);
+            counts.by_requests.merge(&phase.by_requests);
             counts.link_timeline.merge(&phase.link_timeline);
             counts.waits.resize(phase.waits.len(), Waits::default());
             for (sum, waits) in counts.waits.iter_mut().zip(&phase.waits) {

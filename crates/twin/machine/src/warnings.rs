@@ -111,7 +111,9 @@ fn few_transfers(job: &IoJob, access: Access, per_rank: u64) -> Option<String> {
     if !are_few_transfers(per_rank) {
         return None;
     }
-    let transfers = per_rank * job.calls_joined;
+    // The last calls of a block may be fewer than those joined before.
+    let own = (job.pattern.transfer_bytes() / job.calls_joined).max(1);
+    let transfers = (per_rank * job.calls_joined).min(job.pattern.bytes_per_rank().div_ceil(own));
     let joined = match job.calls_joined {
         1 => String::new(),
         _ => format!(" ({per_rank} when the client's cache has joined them)"),
@@ -251,7 +253,7 @@ pub(crate) fn of_traffic_flows(
     let mut warnings = network.warnings();
     warnings.extend(accepted.map(|share| {
         format!(
-            "saturated: {:.1}% of the offered load is accepted; packets that wait in queues hold up others, so that less              is: use --fidelity packet",
+            "saturated: {:.1}% of the offered load is accepted; packets that wait in queues hold up others, so that less is: use --fidelity packet",
             share * 100.0
         )
     }));

@@ -220,3 +220,13 @@ fn processes_of_a_node_that_write_in_turn_are_as_fast_as_one() {
     let reads = |machine| phase(machine, 1, 8, 4, "-r -t 512k -b 32m").transfer_seconds;
     assert_eq!(reads(&in_turn), reads(&toy()));
 }
+
+#[test]
+fn rate_of_the_middle_of_few_calls_is_not_above_that_of_the_client() {
+    // Four processes of a node write a call of eight requests each, one process after another. The rate is that of the
+    // client all the time, though three of the calls last longer than their data need.
+    let in_turn = with_client(|client| client.shared_writes = SharedWrites::InTurn);
+    let phase = phase(&in_turn, 1, 4, 4, "-w -t 64m -b 64m");
+    let by_hand = phase.bytes as f64 / 1e9 / phase.transfer_seconds;
+    assert_near(phase.middle_gbps.unwrap(), by_hand, 3.0, "middle of the bytes");
+}

@@ -133,3 +133,29 @@ fn rank_3_latency_of_a_picosecond_gives_a_warning() {
     let machine = Machine::load_with("toy", &[setting]).unwrap();
     assert_only(&of_traffic(&machine, 1_000), &["network.global.latency is 9 ns"]);
 }
+
+/// Three calls of 16 MiB are joined to one transfer of two calls and one of a call.
+#[test]
+fn calls_that_fill_a_window_in_part_are_counted_once() {
+    let machine = Machine::load("shaheen2").unwrap();
+    for fidelity in [Fidelity::Packet, Fidelity::Flow] {
+        let options = SimOptions {
+            fidelity,
+            file_system: FileSystem::Parallel { stripe_count: Some(4), stripe: None },
+            ..SimOptions::default()
+        };
+        let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 16m -b 48m", 2, 1, &options);
+        let found = warnings.iter().filter(|w| w.contains("3 transfers a process"));
+        assert_eq!(found.count(), 1, "{fidelity:?}: {warnings:?}");
+    }
+}
+
+#[test]
+fn warnings_of_saturated_flows_have_single_blanks() {
+    let machine = Machine::load("toy").unwrap();
+    let spec = TrafficSpec::new("uniform".parse().unwrap(), Bytes(4096), 0.9, 20).unwrap();
+    let options = SimOptions { fidelity: Fidelity::Flow, ..SimOptions::default() };
+    let run = simulate_traffic(&machine, &spec, &options, &|_, _, _| true).unwrap();
+    assert!(run.warnings.iter().any(|w| w.starts_with("saturated: ")), "{:?}", run.warnings);
+    assert!(run.warnings.iter().all(|w| !w.contains("  ")), "{:?}", run.warnings);
+}

@@ -339,15 +339,26 @@ impl Row {
     }
 }
 
-/// The warnings about the compared phases, with the step of a sweep. A steady rate leaves opens,
-/// ramp-up and tail out.
-fn warnings(case: &Case, check: &Check, points: &[(Run, Vec<IorPoint>)]) -> Vec<String> {
-    if check.metric == Metric::SteadyRate {
-        return Vec::new();
+/// The warning about a row of a steady rate whose processes have too few transfers for one.
+const FEW_TRANSFERS: &str = "the processes have few transfers: the rate of the middle of the bytes is compared, which \
+                             `forebay sim ior` does not call steady";
+
+/// The warnings about a phase, from those of the phase itself. A steady rate leaves opens, ramp-up and tail out.
+fn warnings_of(metric: Metric, steady: Option<f64>, of_phase: &[String]) -> Vec<String> {
+    match metric {
+        Metric::SteadyRate if steady.is_none() => vec![FEW_TRANSFERS.to_string()],
+        Metric::SteadyRate => Vec::new(),
+        Metric::IorBandwidth | Metric::SlowestRank => of_phase.to_vec(),
     }
+}
+
+/// The warnings about the compared phases, with the step of a sweep.
+fn warnings(case: &Case, check: &Check, points: &[(Run, Vec<IorPoint>)]) -> Vec<String> {
     let of_run = |(run, replicates): &(Run, Vec<IorPoint>)| {
         let phase = replicates.first().and_then(|point| best(point, check.measure.access()));
-        let warnings = phase.map(|phase| phase.warnings.clone()).unwrap_or_default();
+        let warnings = phase
+            .map(|phase| warnings_of(check.metric, phase.steady_gbps, &phase.warnings))
+            .unwrap_or_default();
         let at = if points.len() > 1 {
             format!("{} {}: ", run.label, case.axis())
         } else {

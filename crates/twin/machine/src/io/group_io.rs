@@ -308,6 +308,7 @@ impl Io {
         let (job, now) = (&self.jobs[number].job, phase.begun);
         self.clients[number].phase = PhaseCounts {
             timeline: Timeline::starting_at(entered),
+            by_requests: Timeline::starting_at(entered),
             waits: self.waits[number].clone(),
             links: fabric.link_statistics(now),
             servers: self.servers.usage(now, job),
@@ -335,7 +336,7 @@ impl Io {
     /// delay (`-d`).
     fn restart_timelines(&mut self, number: usize, entered: u64, fabric: &mut Fabric) {
         self.restart_link_timeline(number, entered, fabric);
-        self.clients[number].phase.timeline = Timeline::starting_at(entered);
+        self.clients[number].phase.restart_timelines(entered);
     }
 
     /// Passes on the counts since the phase began.

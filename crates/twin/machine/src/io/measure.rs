@@ -124,6 +124,10 @@ pub(crate) struct PhaseCounts {
     /// Bytes moved over time, from the start of the phase on; a transfer's bytes are spread over
     /// the time from its call to its return.
     pub timeline: Timeline<1>,
+    /// The same by requests: the bytes of one are spread over the time from the end of the process's request
+    /// before it in the same transfer, or from its call, to its own end; those of a collective transfer
+    /// as above.
+    pub by_requests: Timeline<1>,
     /// Bytes granted to the links of each class over time, from the start of the phase on
     /// (`LinkClass as usize`).
     pub link_timeline: Timeline<4>,
@@ -155,6 +159,7 @@ impl Default for PhaseCounts {
             most_in_calls: 0,
             node_rates: Vec::new(),
             timeline: Timeline::default(),
+            by_requests: Timeline::default(),
             link_timeline: Timeline::default(),
             waits: Vec::new(),
             links: Vec::new(),
@@ -172,5 +177,16 @@ impl PhaseCounts {
         self.time += took;
         self.times += took / 1000;
         self.timeline.add_over(now.saturating_sub(took), now, 0, bytes);
+    }
+
+    /// Counts the bytes of a request, or of a collective transfer, that moved between two times, ps.
+    pub fn count_moved(&mut self, from: u64, to: u64, bytes: u64) {
+        self.by_requests.add_over(from, to, 0, bytes);
+    }
+
+    /// Begins the counts over time at `origin`, ps.
+    pub fn restart_timelines(&mut self, origin: u64) {
+        self.timeline = Timeline::starting_at(origin);
+        self.by_requests = Timeline::starting_at(origin);
     }
 }

@@ -51,9 +51,9 @@ pub struct Phase {
     /// if the phase is too short, or has too few transfers of each process.
     #[serde(rename = "steady_GBps")]
     pub steady_gbps: Option<f64>,
-    /// The same also with few transfers. The bytes of a transfer count as moved evenly from its begin
-    /// to its end, so that with one or two of each process this can be more than the storage does. For
-    /// rows of published runs that are reduced so much; not part of the document.
+    /// The same also with few transfers, of which the first and the last are not typical. The bytes of a request
+    /// count as moved evenly from the end of the one before it in the same transfer on. For rows of published runs
+    /// that are reduced so much; not part of the document.
     #[serde(skip)]
     pub middle_gbps: Option<f64>,
     /// bytes / longest time of a process in calls (open, transfers, fsync, close) / 1e9: Darshan's

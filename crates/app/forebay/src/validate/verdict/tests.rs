@@ -65,3 +65,12 @@ fn sweep_is_judged_by_its_worst_value() {
     assert_eq!(worst(curve.iter().map(|s| s.value), 1200.0), Some(1000.0));
     assert_eq!(error_percent(Some(1200.0), Some(900.0)), Some(-25.0));
 }
+
+/// As long as its processes have few transfers, a row of the steady rate says so; of a phase with many it says nothing.
+#[test]
+fn rows_of_a_steady_rate_say_whether_there_is_one() {
+    let of_phase = ["opens take all".to_string()];
+    assert_eq!(warnings_of(Metric::SteadyRate, None, &of_phase), [FEW_TRANSFERS]);
+    assert!(warnings_of(Metric::SteadyRate, Some(1.0), &of_phase).is_empty());
+    assert_eq!(warnings_of(Metric::SlowestRank, None, &of_phase), of_phase);
+}

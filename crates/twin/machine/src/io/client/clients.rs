@@ -4,7 +4,7 @@ use super::exchange::{
     COUNTS, Exchange, OFFSETS, begin_exchange, end_copy, end_window_access, expect_data,
 };
 use super::rank::{Activity, Rank};
-use super::requests::{Requests, send_write_data};
+use super::requests::{Requests, bytes_of_request, send_write_data};
 use crate::event::{ClientEvent, Event, ExchangeKind, IoEvent, ProcessPlace, ReplyKind};
 use crate::io::context::IoContext;
 use crate::io::job::{IoJob, PS_PER_SECOND, RequestTag};
@@ -298,6 +298,9 @@ impl Clients {
         let took = io.now() - rank.call_began;
         let bytes = io.job.pattern.length_of(rank.transfer);
         self.phase.count_transfer(took, bytes, io.now());
+        if io.job.is_collective() {
+            self.phase.count_moved(rank.call_began, io.now(), bytes);
+        }
         io.job.count_done(bytes);
         rank.in_transfers += took;
         if io.job.ior.fsync_per_write && io.position.access == Access::Write {
@@ -332,6 +335,10 @@ impl Clients {
         let rank = &mut self.ranks[slot as usize];
         if matches!(rank.activity, Activity::Transfer | Activity::Window) {
             self.phase.requests += 1;
+        }
+        if rank.activity == Activity::Transfer {
+            self.phase.count_moved(rank.moved_until, io.now(), bytes_of_request(tag, io));
+            rank.moved_until = io.now();
         }
         if !rank.call_is_done() {
             self.requests.issue(slot, rank, io);
@@ -383,6 +390,7 @@ impl Clients {
 
 fn begin_call(slot: u32, rank: &mut Rank, io: &mut IoContext<'_, '_>) {
     (rank.sent, rank.in_flight, rank.call_began) = (0, 0, io.now());
+    rank.moved_until = io.now();
     let at = io.now() + io.job.client_of(rank.rank).call_overhead.0;
     io.schedule(at, ClientEvent::IssueRequests(io.place(slot)));
 }

@@ -59,6 +59,9 @@ pub(super) struct Rank {
     pub awaits_turn_since: Option<u64>,
     /// Start of the call, ps.
     pub call_began: u64,
+    /// Time until which the bytes of the call are counted as moved: its start, that of its turn to write, or the end
+    /// of its last request, ps.
+    pub moved_until: u64,
     /// Start of the transfers of the phase, ps.
     pub transfers_began: u64,
     /// Start of those of the first phase, ps.
@@ -90,6 +93,7 @@ impl Rank {
             waits_for_node: false,
             awaits_turn_since: None,
             call_began: 0,
+            moved_until: 0,
             transfers_began: 0,
             first_transfers_began: None,
             in_transfers: 0,

@@ -100,6 +100,7 @@ impl Requests {
             rank.in_flight += 1;
             if let Some(since) = rank.awaits_turn_since.take() {
                 io.waits_of(tag.pack(), client).client += io.now() - since;
+                rank.moved_until = io.now();
             }
             self.nodes[local].in_flight += 1;
             if let Some(observer) = io.observer {
@@ -260,7 +261,7 @@ impl Requests {
 }
 
 /// Bytes of the request of a tag.
-fn bytes_of_request(tag: u64, io: &IoContext<'_, '_>) -> u64 {
+pub(super) fn bytes_of_request(tag: u64, io: &IoContext<'_, '_>) -> u64 {
     let (_, piece) = io.position.piece(RequestTag::unpack(tag), io.job);
     piece.bytes
 }
