@@ -30,8 +30,9 @@ pub struct Session {
     pub cache_checks_permissions: bool,
     /// Its host, once a connection has attached since the start.
     pub client: ClientHost,
-    /// The number of its client; 0: not known, or none has attached since the start.
-    pub client_number: u64,
+    /// The number of its client, once a connection has attached since the start; 0: the client has an earlier
+    /// release.
+    pub client_number: Option<u64>,
     /// Time at which it began; `None` if that was before the start of the daemon.
     pub began_ns: Option<u64>,
     /// Arrival of its last call, other than by which it waits for events; at first the time of its
@@ -56,7 +57,7 @@ impl Session {
             caches: false,
             cache_checks_permissions: false,
             client: ClientHost::default(),
-            client_number: 0,
+            client_number: None,
             began_ns: (!is_restored).then_some(now_ns),
             last_call_ns: now_ns,
             traffic: Arc::default(),

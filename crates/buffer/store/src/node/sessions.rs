@@ -55,7 +55,7 @@ impl<O: Objects + Clone> Node<O> {
         session.caches = attach.single_cache;
         session.cache_checks_permissions = attach.cache_checks_permissions;
         session.client = attach.client.clone();
-        session.client_number = attach.client_number.0;
+        session.client_number = Some(attach.client_number.0);
         let caches = session.state.instance.filter(|_| !attach.single_cache);
         if let Some(volume) = caches.and_then(|id| self.volumes.get_mut(&id)) {
             volume.forget_cache(&mut self.context, id);

@@ -5,7 +5,7 @@ use crate::support::daemon::{INSTANCE, call, hello};
 use crate::world::World;
 use forebay_protocol::message::{
     Attach, CACHE_LIFETIME_NS, CacheRecall, EVENT_SLOT, InodeRequest, LockRequest, NameRequest,
-    SessionRequest, SessionToken,
+    SessionRequest, SessionToken, TrailingField,
 };
 use forebay_protocol::{Attr, Errno, Ino, LeaseId, NodeIndex, Reply, Request, Timestamp};
 use forebay_store::node::ConnId;
@@ -99,6 +99,10 @@ impl Cacher {
         }
         self.cached.retain(|(_, _, until_ns)| world.clock_ns < *until_ns);
         for (asked, known, _) in &self.cached {
+            // A file without a name is there for those that have it open.
+            if matches!(known, Known::Attributes(_, (_, links, ..)) if *links == 0) {
+                continue;
+            }
             let now = self.known_to_node(world, asked);
             assert!(
                 now.is_none_or(|now| now == *known),
@@ -146,7 +150,9 @@ impl Cacher {
         else {
             return None;
         };
-        let attach = Attach { single_cache: true, cache_checks_permissions: true, ..attach };
+        let client_number = TrailingField(1 + u64::from(self.node.0));
+        let attach =
+            Attach { single_cache: true, cache_checks_permissions: true, client_number, ..attach };
         world.send(self.node, conn, call(seq, Request::Session(SessionRequest::Attach(attach))));
         world.take_reply(conn).map(|sent| sent.reply)
     }

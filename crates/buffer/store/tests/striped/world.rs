@@ -10,7 +10,7 @@ use forebay_protocol::message::AdminRequest;
 use forebay_protocol::peer::{Incarnation, PeerMessage};
 use forebay_protocol::placement::Placement;
 use forebay_protocol::{Call, Ino, NodeIndex, Reply, Request};
-use forebay_store::node::{ConnId, Event, Input, Record, VolumeState};
+use forebay_store::node::{ConnId, Event, Input, NodeState, Record, VolumeState};
 use std::collections::BTreeMap;
 
 pub const STRIPE_BYTES: u64 = 4096;
@@ -397,7 +397,8 @@ impl World {
             let mut before = before.snapshot();
             let start = Record { event: Event::Start, request: None };
             before.apply(&start).unwrap();
-            let after = self.host(node).daemon.node().unwrap().snapshot();
+            let mut after = self.host(node).daemon.node().unwrap().snapshot();
+            reserve_same_numbers(&before, &mut after);
             assert_eq!(before, after, "recovery leads to another state");
         }
         self.check_synced(node);
@@ -414,5 +415,15 @@ impl World {
         host.is_sync_due = false;
         host.peers = peers;
         self.input(node, connected(peers));
+    }
+}
+
+/// Numbers that were reserved for files whose data were being written, and that no record has, are free again.
+fn reserve_same_numbers(before: &NodeState, after: &mut NodeState) {
+    for (instance, volume) in &mut after.volumes {
+        let next = before.volumes.get(instance).map(|volume| volume.names.next_ino());
+        if let Some(next) = next.filter(|next| next.0 > volume.names.next_ino().0) {
+            volume.names.reserve_ino(Ino(next.0 - 1));
+        }
     }
 }

@@ -23,7 +23,7 @@ pub use requests::changes;
 
 use forebay_protocol::message::{CACHE_LIFETIME_NS, DELEGATION_RECALL_NS};
 use forebay_protocol::{LeaseId, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Allowance for a kernel that is slow to note the time of a reply.
 const MARGIN_NS: u64 = 200_000_000;
@@ -97,16 +97,16 @@ impl CacheLeases {
         });
     }
 
-    /// The leases of other sessions than `changer`, which are to be recalled.
+    /// The leases of other sessions than those `exempt`, which are to be recalled.
     pub fn recall(
         &mut self,
-        changer: Option<SessionId>,
+        exempt: &BTreeSet<SessionId>,
         now_ns: u64,
         mut new_id: impl FnMut() -> LeaseId,
     ) -> Option<CacheConflict> {
         self.forget_expired(now_ns);
         let mut conflict = CacheConflict { until_ns: 0, recalls: Vec::new() };
-        let others = self.sessions.iter_mut().filter(|(session, _)| Some(**session) != changer);
+        let others = self.sessions.iter_mut().filter(|(session, _)| !exempt.contains(session));
         for (session, lease) in others.filter(|(_, lease)| now_ns < lease.until_ns) {
             conflict.until_ns = conflict.until_ns.max(lease.until_ns);
             lease.denied_until_ns = now_ns.saturating_add(DENIAL_NS);
@@ -211,7 +211,7 @@ mod tests {
         now_ns: u64,
         id: u128,
     ) -> CacheConflict {
-        let conflict = leases.recall(Some(changer), now_ns, || LeaseId(id));
+        let conflict = leases.recall(&BTreeSet::from([changer]), now_ns, || LeaseId(id));
         conflict.unwrap_or(CacheConflict { until_ns: 0, recalls: Vec::new() })
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn changes_wait_for_the_leases_of_others_only() {
         let mut leases = CacheLeases::default();
         leases.extend(ONE, 10);
-        assert_eq!(leases.recall(Some(ONE), 20, || LeaseId(1)), None);
+        assert_eq!(leases.recall(&BTreeSet::from([ONE]), 20, || LeaseId(1)), None);
         leases.extend(OTHER, 20);
         let conflict = recall(&mut leases, ONE, 30, 2);
         let recalls = vec![(OTHER, LeaseId(2))];
@@ -233,7 +233,7 @@ mod tests {
         assert!(!leases.is_available(THIRD, 50));
         assert!(leases.returned(ONE, LeaseId(3)));
         assert!(leases.is_available(THIRD, 50));
-        assert_eq!(leases.recall(Some(ONE), 60, || LeaseId(4)), None);
+        assert_eq!(leases.recall(&BTreeSet::from([ONE]), 60, || LeaseId(4)), None);
         assert!(!leases.is_available(OTHER, 40 + DENIAL_NS - 1));
         assert!(leases.is_available(OTHER, 40 + DENIAL_NS));
     }
@@ -245,11 +245,13 @@ mod tests {
         assert_eq!(recall(&mut leases, OTHER, 20, 1).until_ns, 10 + LEASE_NS);
         assert_eq!(recall(&mut leases, OTHER, 9 + LEASE_NS, 2).recalls, []);
         assert!(!leases.is_available(ONE, 9 + LEASE_NS));
-        assert_eq!(leases.recall(Some(OTHER), 10 + LEASE_NS, || LeaseId(3)), None);
+        assert_eq!(leases.recall(&BTreeSet::from([OTHER]), 10 + LEASE_NS, || LeaseId(3)), None);
         // An answer that comes after the end of the lease does not end the next one.
         leases.extend(ONE, 10 + 2 * LEASE_NS);
         assert!(!leases.returned(ONE, LeaseId(1)));
-        assert!(leases.recall(Some(OTHER), 20 + 2 * LEASE_NS, || LeaseId(4)).is_some());
+        assert!(
+            leases.recall(&BTreeSet::from([OTHER]), 20 + 2 * LEASE_NS, || LeaseId(4)).is_some()
+        );
     }
 
     #[test]
@@ -272,11 +274,11 @@ mod tests {
     fn no_lease_is_granted_while_a_client_retries_its_attachment() {
         let mut leases = CacheLeases::default();
         leases.extend(ONE, 10);
-        let conflict = leases.recall(None, 20, || LeaseId(1));
+        let conflict = leases.recall(&BTreeSet::new(), 20, || LeaseId(1));
         assert!(conflict.is_some_and(|conflict| conflict.recalls == [(ONE, LeaseId(1))]));
         leases.deny_all(20);
         assert!(leases.returned(ONE, LeaseId(1)));
-        assert_eq!(leases.recall(None, 30, || LeaseId(2)), None);
+        assert_eq!(leases.recall(&BTreeSet::new(), 30, || LeaseId(2)), None);
         assert!(!leases.is_available(OTHER, 20 + RETRY_TIMEOUT_NS - 1));
         assert!(leases.is_available(OTHER, 20 + RETRY_TIMEOUT_NS));
         leases.deny_all(30);

@@ -9,6 +9,7 @@ use crate::volume::write_leases::Awaited;
 use forebay_protocol::message::{FileRequest, PathOperation, RECOVERY_SLOT};
 use forebay_protocol::peer::PeerPayload;
 use forebay_protocol::{Attr, Errno, LeaseId, NodeIndex, Reply, Request, SessionId};
+use std::collections::BTreeSet;
 
 impl<O: Objects> Volume<O> {
     /// Grant a session a lease with the reply to a request, or extend it, if the reply may be cached.
@@ -40,6 +41,7 @@ impl<O: Objects> Volume<O> {
     ) -> bool {
         !changes
             && self.recalls_caches_everywhere()
+            && (!self.is_striped() || !has_earlier_release(node, session))
             && self.events.is_recallable(session)
             // A client from before this start may be writing a file.
             && !node.sessions.any_returning_to(self.id())
@@ -107,9 +109,23 @@ impl<O: Objects> Volume<O> {
         node: &mut Context<O>,
         changer: Option<SessionId>,
     ) -> Option<u64> {
+        // On several nodes a client of an earlier release only obeys the recalls of node 0, and caches only
+        // while it is the only one.
+        let is_exempt = |id: &SessionId| {
+            Some(*id) == changer || (self.is_striped() && has_earlier_release(node, *id))
+        };
+        let exempt: BTreeSet<SessionId> = self.cache_leases.sessions().filter(is_exempt).collect();
+        self.recall_caches_except(node, &exempt)
+    }
+
+    fn recall_caches_except(
+        &mut self,
+        node: &mut Context<O>,
+        exempt: &BTreeSet<SessionId>,
+    ) -> Option<u64> {
         let secrets = &mut node.secrets;
         let new_id = || LeaseId(secrets.next());
-        let conflict = self.cache_leases.recall(changer, node.now.steady_ns, new_id)?;
+        let conflict = self.cache_leases.recall(exempt, node.now.steady_ns, new_id)?;
         Some(self.send_recalls(node, conflict))
     }
 
@@ -122,10 +138,7 @@ impl<O: Objects> Volume<O> {
         client: u64,
         message: impl FnOnce() -> PeerPayload,
     ) -> bool {
-        let is_its = |id: &SessionId| {
-            let session = node.sessions.get(*id);
-            client != 0 && session.is_ok_and(|session| session.client_number == client)
-        };
+        let is_its = |id: &SessionId| client != 0 && number_of_client(node, *id) == Some(client);
         let changer = self.cache_leases.sessions().find(is_its);
         if self.recall_caches_of_others(node, changer).is_none() {
             return false;
@@ -160,21 +173,22 @@ impl<O: Objects> Volume<O> {
         until_ns.inspect(|until_ns| self.cache_leases.hold_until(*until_ns)).is_some()
     }
 
-    /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes, of which
-    /// some have an earlier release, may be caching, or on one node have a delegation.
+    /// Check that a session may attach. `EAGAIN`: the only client of an instance on several nodes may be
+    /// caching, and it or one of the nodes has an earlier release, or on one node have a delegation.
     pub fn check_attach(&mut self, node: &mut Context<O>) -> Result<(), Errno> {
         if self.recall_delegations(node) {
             return Err(Errno::EAGAIN);
         }
-        if !self.is_striped() || self.recalls_caches_everywhere() {
-            return Ok(());
-        }
         // Clients attach to node 0 first, which has seen to it.
         let is_first_node = self.state().spec.placement.node.0 == 0;
-        if !is_first_node || self.session_count() == 0 {
+        if !self.is_striped() || !is_first_node || self.session_count() == 0 {
             return Ok(());
         }
-        if self.recall_caches_of_others(node, None).is_some() {
+        let all_obey = self.cache_leases.sessions().all(|id| !has_earlier_release(node, id));
+        if all_obey && self.recalls_caches_everywhere() {
+            return Ok(());
+        }
+        if self.recall_caches_except(node, &BTreeSet::new()).is_some() {
             self.cache_leases.deny_all(node.now.steady_ns);
             return Err(Errno::EAGAIN);
         }
@@ -233,6 +247,16 @@ impl<O: Objects> Volume<O> {
             self.retry_after_lease(node);
         }
     }
+}
+
+/// The number of a session's client, if it has attached since the start.
+fn number_of_client<O: Objects>(node: &Context<O>, session: SessionId) -> Option<u64> {
+    node.sessions.get(session).ok()?.client_number
+}
+
+/// Whether a session's client is known to have a release that has no numbers of clients.
+fn has_earlier_release<O: Objects>(node: &Context<O>, session: SessionId) -> bool {
+    number_of_client(node, session) == Some(0)
 }
 
 /// Whether a request may change names or attributes, now or by later writes to a file that it opens.

@@ -50,8 +50,9 @@ impl<O: Objects> Volume<O> {
     /// Whether transactions are going to change names or attributes here that this session may not cache
     /// until then: those that others have requested, if it is the only one that can have a lease, or any.
     pub fn is_changing(&self, node: &Context<O>, session: SessionId) -> bool {
-        let number = node.sessions.get(session).map_or(0, |session| session.client_number);
-        let is_own = |tx: &TxId| self.participant.is_requested_by(*tx, number);
+        let number = node.sessions.get(session).ok().and_then(|session| session.client_number);
+        let is_own =
+            |tx: &TxId| number.is_some_and(|number| self.participant.is_requested_by(*tx, number));
         match self.session_count() {
             1 => self.state.prepared.keys().any(|tx| !is_own(tx)),
             _ => !self.state.prepared.is_empty() || self.coordinator.any_undecided(),

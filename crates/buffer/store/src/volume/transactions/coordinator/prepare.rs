@@ -29,7 +29,7 @@ impl<O: Objects> Volume<O> {
         self.tx_locks.take(lock, TxLockOwner::Transaction(tx));
         let session = node.sessions.get(requester.origin.session);
         let transaction = Transaction {
-            client: session.map_or(0, |session| session.client_number),
+            client: session.ok().and_then(|session| session.client_number).unwrap_or(0),
             now: node.now.wall,
             since_ns: node.now.steady_ns,
             ..Transaction::new(requester, call, plan, node.current_attempts())
