@@ -5,10 +5,13 @@ use forebay_protocol::message::{
     Attach, ClientHost, FileRequest, NameRequest, OpenMode, PROTOCOL_VERSION, PathOperation,
     PathRequest, PathRest, SessionRequest, SessionToken, Share, StatFs, TrailingField,
 };
+use forebay_protocol::peer::{Incarnation, PeerMessage, PeerPayload, Step, TxId};
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Call, HandleId, Ino, Reply, Request, SessionId};
+use forebay_protocol::{
+    Call, Credentials, HandleId, Ino, InstanceId, NodeIndex, Reply, Request, SessionId, Timestamp,
+};
 
-fn attach(delegates: bool) -> Call {
+fn attach(delegates: bool, number: u64) -> Call {
     let attach = Attach {
         version: PROTOCOL_VERSION,
         instance: None,
@@ -19,7 +22,7 @@ fn attach(delegates: bool) -> Call {
         cache_checks_permissions: true,
         client: ClientHost { host: "host".into(), mount: Some(7) },
         delegates: TrailingField(delegates),
-        client_number: TrailingField::default(),
+        client_number: TrailingField(number),
     };
     Call::new(1, Request::Session(SessionRequest::Attach(attach)))
 }
@@ -32,17 +35,46 @@ fn body(call: &Call) -> Vec<u8> {
 
 #[test]
 fn field_that_an_older_client_does_not_send_has_its_default() {
-    let sent = body(&attach(true));
+    let sent = body(&attach(true, 5));
+    assert_eq!(frame::decode::<Call>(&sent).unwrap(), attach(true, 5));
     let older = &sent[..sent.len() - 1];
-    assert_eq!(frame::decode::<Call>(older).unwrap(), attach(false));
-    assert_eq!(frame::decode::<Call>(&sent).unwrap(), attach(true));
+    assert_eq!(frame::decode::<Call>(older).unwrap(), attach(true, 0));
+    let oldest = &sent[..sent.len() - 2];
+    assert_eq!(frame::decode::<Call>(oldest).unwrap(), attach(false, 0));
+}
+
+#[test]
+fn message_of_an_older_daemon_names_no_client_and_promises_no_recalls() {
+    let message = |client, recalls_caches| {
+        let message = PeerMessage {
+            instance: InstanceId(7),
+            from: NodeIndex(1),
+            sender: Incarnation::default(),
+            receiver: Incarnation::default(),
+            sequence: 3,
+            payload: PeerPayload::Prepare {
+                tx: TxId(9),
+                round: 1,
+                who: Credentials { uid: 0, gid: 0, groups: Some(Vec::new()), checked: true },
+                now: Timestamp::default(),
+                steps: vec![Step::AddLink { ino: Ino(4) }],
+                client: TrailingField(client),
+            },
+            recalls_caches: TrailingField(recalls_caches),
+        };
+        Call::new(1, Request::Peer(Box::new(message)))
+    };
+    let sent = body(&message(5, true));
+    assert_eq!(frame::decode::<Call>(&sent).unwrap(), message(5, true));
+    let older = &sent[..sent.len() - 2];
+    assert_eq!(frame::decode::<Call>(older).unwrap(), message(0, false));
 }
 
 #[test]
 fn older_daemon_ignores_a_field_that_it_does_not_know() {
-    let mut newer = body(&attach(true));
+    let mut newer = body(&attach(true, 5));
     newer.push(1);
-    assert_eq!(frame::decode::<Call>(&newer).unwrap(), attach(true));
+    assert_eq!(frame::decode::<Call>(&newer).unwrap(), attach(true, 5));
 }
 
 #[test]
@@ -117,7 +149,7 @@ fn older_daemon_has_no_share_and_an_older_client_brings_no_loan() {
 
 #[test]
 fn truncated_message_is_no_older_one() {
-    let sent = body(&attach(true));
-    let truncated = &sent[..sent.len() - 2];
+    let sent = body(&attach(true, 5));
+    let truncated = &sent[..sent.len() - 3];
     assert!(frame::decode::<Call>(truncated).is_err());
 }
