@@ -92,12 +92,13 @@ impl<O: Objects + Clone> Node<O> {
             self.context.effects.push(Effect::Disconnect(*conn));
             self.connections.remove(*conn);
         }
-        for conn in closed {
-            self.drop_calls_on(conn, (id, Some(instance)));
-        }
+        self.context.parked.take_if(|parked| closed.contains(&parked.conn));
         let Some(volume) = self.volumes.get_mut(&instance) else {
             return;
         };
+        for conn in &closed {
+            volume.connection_closed(id, *conn);
+        }
         volume.close_data_handles(&mut self.context, id);
         volume.end_delegation(id);
     }

@@ -9,10 +9,10 @@ use crate::state::{Event, SessionState};
 use forebay_protocol::PeerIdentity;
 use forebay_protocol::message::{
     Attach, MAX_BATCH_REQUESTS, MAX_DATA_CONNECTIONS, MAX_HOST_NAME, MAX_SLOTS, PROTOCOL_VERSION,
-    SessionToken, TrailingField,
+    SessionToken, TrailingField, is_batch_slot,
 };
 use forebay_protocol::placement::Placement;
-use forebay_protocol::{Errno, InstanceId, Reply, SessionId};
+use forebay_protocol::{Errno, Reply, SessionId};
 
 impl<O: Objects + Clone> Node<O> {
     /// The first request on a connection: it begins or joins a session.
@@ -68,7 +68,6 @@ impl<O: Objects + Clone> Node<O> {
             // Calls that still arrive on the old connection must not be carried out.
             self.context.effects.push(Effect::Disconnect(old));
             self.connections.remove(old);
-            self.drop_calls_on(old, (id, instance));
         }
         let session = self.context.sessions.get(id)?;
         let spec = session.state.instance.and_then(|id| self.volume(id));
@@ -159,7 +158,7 @@ impl<O: Objects + Clone> Node<O> {
         let Some(connection) = self.connections.remove(conn) else {
             return;
         };
-        self.drop_parked_calls_on(conn);
+        self.context.parked.take_if(|parked| parked.conn.connection() == conn);
         let Some((id, slot)) = connection.session else {
             return;
         };
@@ -168,26 +167,12 @@ impl<O: Objects + Clone> Node<O> {
             return;
         };
         session.release_slot(slot, conn, now_ns);
-        let instance = session.state.instance;
-        self.drop_calls_on(conn, (id, instance));
-    }
-
-    fn drop_parked_calls_on(&mut self, conn: ConnId) {
-        self.context.parked.take_if(|parked| parked.conn.connection() == conn);
-    }
-
-    /// Drop the calls on a connection of a session that is closed or belongs to no session any more, with what
-    /// was stored for them.
-    pub(super) fn drop_calls_on(
-        &mut self,
-        conn: ConnId,
-        (session, instance): (SessionId, Option<InstanceId>),
-    ) {
-        self.drop_parked_calls_on(conn);
-        if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
-            volume.connection_closed(session, conn);
-            for position in 0..MAX_BATCH_REQUESTS {
-                volume.connection_closed(session, conn.at_position(position));
+        let volume = session.state.instance.and_then(|id| self.volumes.get_mut(&id));
+        if let Some(volume) = volume {
+            volume.connection_closed(id, conn);
+            let positions = if is_batch_slot(slot) { 0..MAX_BATCH_REQUESTS } else { 0..0 };
+            for position in positions {
+                volume.connection_closed(id, conn.at_position(position));
             }
         }
     }
@@ -240,7 +225,6 @@ impl<O: Objects + Clone> Node<O> {
         self.context.log(Event::EndSession(id), None);
         for conn in session.connections() {
             self.connections.leave_session(conn);
-            self.drop_calls_on(conn, (id, instance));
         }
         if let Some(volume) = instance.and_then(|id| self.volumes.get_mut(&id)) {
             volume.detach(&mut self.context, id);
