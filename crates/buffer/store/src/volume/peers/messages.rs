@@ -114,6 +114,7 @@ impl<O: Objects> Volume<O> {
                 if changed && self.waits_for_caches(node, from, client.0, message) {
                     return;
                 }
+                self.waiting_messages.drop_prepares(tx);
                 self.prepare(node, from, (tx, round), &user, now, &steps);
                 if self.state.prepared.contains_key(&tx) {
                     self.participant.note_client(tx, client.0);
@@ -124,7 +125,10 @@ impl<O: Objects> Volume<O> {
             PeerPayload::ParentReply { tx, dir, parent } => {
                 self.parent_reported(node, tx, dir, parent)
             }
-            PeerPayload::Resolve { tx, commit } => self.resolve(node, from, tx, commit),
+            PeerPayload::Resolve { tx, commit } => {
+                self.waiting_messages.drop_prepares(tx);
+                self.resolve(node, from, tx, commit);
+            }
             PeerPayload::TxDone { tx, durable } => self.participant_done(node, from, tx, durable),
             PeerPayload::QueryOutcome { tx } => self.decision_queried(node, from, tx),
             PeerPayload::SyncObject { sync, ino } => {

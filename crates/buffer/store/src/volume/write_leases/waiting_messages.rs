@@ -1,6 +1,6 @@
 //! Messages of other nodes that wait until clients have given back leases.
 
-use forebay_protocol::peer::PeerPayload;
+use forebay_protocol::peer::{PeerPayload, TxId};
 use forebay_protocol::{Ino, NodeIndex};
 use std::collections::BTreeMap;
 
@@ -55,6 +55,18 @@ impl WaitingMessages {
         let recent = |message: &Message| message.arrived_ns.saturating_add(MAX_AGE_NS) >= now_ns;
         let recent = messages.into_iter().filter(recent);
         recent.map(|message| (message.from, message.payload)).collect()
+    }
+
+    /// A transaction is prepared or over: messages that would prepare it have no meaning any more.
+    pub fn drop_prepares(&mut self, of: TxId) {
+        let Some(messages) = self.messages.get_mut(&Awaited::Caches) else {
+            return;
+        };
+        let before = messages.len();
+        messages.retain(
+            |message| !matches!(message.payload, PeerPayload::Prepare { tx, .. } if tx == of),
+        );
+        self.count -= before - messages.len();
     }
 
     /// A node has started again: its earlier messages have no meaning any more.
