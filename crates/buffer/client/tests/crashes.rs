@@ -237,7 +237,10 @@ fn operations(nodes: usize, remote: bool, seed: u64) {
         scope.spawn(move || {
             let mut pauses = Random(seed + 1);
             while !stop.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(50 + pauses.below(250)));
+                // A change on several nodes waits on each that has started until leases from before are over.
+                let pause =
+                    if nodes > 1 { 800 + pauses.below(1200) } else { 50 + pauses.below(250) };
+                std::thread::sleep(Duration::from_millis(pause));
                 let victim = pauses.below(processes.len() as u64) as usize;
                 let process = &mut processes[victim];
                 process.kill();
