@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -285,6 +285,18 @@ fn process_that_leaves_its_logs() {
     }
 }
 
+/// Runs the script `job.sh` of a directory on an embedded pool there.
+pub fn run_job_in(home: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["run", "--pool-size", "1GiB", "job.sh"])
+        .current_dir(home)
+        .env_remove("FOREBAY_LOG")
+        .env_remove("XDG_STATE_HOME")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
 /// Exit code and output of a job that leaves logs for `target` in its instance.
 fn run_job(home: &Path, target: &Path) -> (Option<i32>, String) {
     fs::create_dir_all(home.join("pfs")).unwrap();
@@ -303,14 +315,7 @@ fn run_job(home: &Path, target: &Path) -> (Option<i32>, String) {
         env!("CARGO_BIN_EXE_forebay"),
     );
     fs::write(home.join("job.sh"), script).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
-        .args(["run", "--pool-size", "1GiB", "job.sh"])
-        .current_dir(home)
-        .env_remove("FOREBAY_LOG")
-        .env_remove("XDG_STATE_HOME")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = run_job_in(home);
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }

@@ -3,9 +3,10 @@
 //! Needs root and both MPI libraries: it creates network namespaces.
 
 use crate::cluster;
+use crate::mpiio_log::run_job_in;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use cluster::built_program;
 use cluster::site::Site;
@@ -77,14 +78,7 @@ fn stage_out_brings_what_a_program_has_logged_in_the_instance_of_its_job() {
                 library.display(),
             );
             fs::write(home.join("job.sh"), script).unwrap();
-            let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
-                .args(["run", "--pool-size", "1GiB", "job.sh"])
-                .current_dir(home)
-                .env_remove("FOREBAY_LOG")
-                .env_remove("XDG_STATE_HOME")
-                .stdin(Stdio::null())
-                .output()
-                .unwrap();
+            let output = run_job_in(home);
             let text = text_of(&output);
             assert!(output.status.success(), "{mpi}, {case}: {text}");
             assert!(text.contains("nothing is applied"), "{mpi}, {case}: {text}");

@@ -107,16 +107,26 @@ fn few_transfers_of_a_process_give_no_steady_rate() {
     }
 }
 
-#[test]
-fn few_transfers_that_the_clients_cache_joins_are_counted_as_the_program_makes_them() {
+/// A job of `nodes` processes on Lustre, whose cache joins their calls, has one warning that each makes `count`
+/// transfers.
+#[track_caller]
+fn check_joined_transfers(fidelity: Fidelity, (ior, nodes): (&str, u32), count: u32) {
     let machine = Machine::load("shaheen2").unwrap();
     let options = SimOptions {
+        fidelity,
         file_system: FileSystem::Parallel { stripe_count: Some(4), stripe: None },
         ..SimOptions::default()
     };
-    let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 1m -b 32m", 4, 1, &options);
-    let found = warnings.iter().filter(|w| w.contains("32 transfers a process"));
-    assert_eq!(found.count(), 1, "{warnings:?}");
+    let warnings = of_ior_on(&machine, ior, nodes, 1, &options);
+    let expected = format!("{count} transfers a process");
+    let found = warnings.iter().filter(|w| w.contains(&expected));
+    assert_eq!(found.count(), 1, "{fidelity:?}: {warnings:?}");
+}
+
+#[test]
+fn few_transfers_that_the_clients_cache_joins_are_counted_as_the_program_makes_them() {
+    let test = ("-a POSIX -F -w -t 1m -b 32m", 4);
+    check_joined_transfers(SimOptions::default().fidelity, test, 32);
 }
 
 #[test]
@@ -137,16 +147,8 @@ fn rank_3_latency_of_a_picosecond_gives_a_warning() {
 /// Three calls of 16 MiB are joined to one transfer of two calls and one of a call.
 #[test]
 fn calls_that_fill_a_window_in_part_are_counted_once() {
-    let machine = Machine::load("shaheen2").unwrap();
     for fidelity in [Fidelity::Packet, Fidelity::Flow] {
-        let options = SimOptions {
-            fidelity,
-            file_system: FileSystem::Parallel { stripe_count: Some(4), stripe: None },
-            ..SimOptions::default()
-        };
-        let warnings = of_ior_on(&machine, "-a POSIX -F -w -t 16m -b 48m", 2, 1, &options);
-        let found = warnings.iter().filter(|w| w.contains("3 transfers a process"));
-        assert_eq!(found.count(), 1, "{fidelity:?}: {warnings:?}");
+        check_joined_transfers(fidelity, ("-a POSIX -F -w -t 16m -b 48m", 2), 3);
     }
 }
 

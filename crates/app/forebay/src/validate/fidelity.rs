@@ -31,7 +31,7 @@ impl Set {
     }
 }
 
-/// What a case simulates.
+/// Kind of simulation of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CaseKind {
     /// A test of IOR, whose rates are compared.
@@ -112,12 +112,12 @@ pub struct NetworkCase {
     pub set: Set,
     /// Machine file.
     pub machine: String,
-    /// What is simulated.
+    /// Load that is simulated.
     pub load: NetworkLoad,
 }
 
 impl NetworkCase {
-    /// What it simulates.
+    /// Kind of its simulation.
     pub fn kind(&self) -> CaseKind {
         match self.load {
             NetworkLoad::Traffic { .. } => CaseKind::Traffic,
@@ -126,7 +126,7 @@ impl NetworkCase {
     }
 }
 
-/// What a [`NetworkCase`] simulates.
+/// Load of a [`NetworkCase`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkLoad {
     /// Traffic alone.

@@ -27,7 +27,7 @@ const MAX_DIRECTORIES: usize = 1 << 10;
 /// Maximum number of inodes that a lookup finds and that are removed before they are kept.
 const MAX_LOOKUPS: usize = 100;
 
-/// What is kept of an inode.
+/// Kept part of an inode.
 #[derive(Debug)]
 enum Kept {
     File { _open: Arc<File> },
@@ -168,7 +168,7 @@ impl MountedFs {
         Ok(found)
     }
 
-    /// What to keep of a file or a symbolic link. `None`: it is something else.
+    /// The part of a file or a symbolic link to keep. `None`: it is neither.
     fn keepable(&self, attr: &Attr) -> Option<Result<Kept, Errno>> {
         let fs = self.fs_as_root();
         let read = OpenMode { read: true, ..OpenMode::NONE };

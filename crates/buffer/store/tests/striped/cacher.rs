@@ -15,14 +15,14 @@ const MAX_CACHED: usize = 8;
 /// Time for which the client waits for a reply before it asks for something else.
 const REPLY_TIMEOUT_NS: u64 = 3_000_000_000;
 
-/// What a client has asked for.
+/// Request of a client.
 #[derive(Clone, Debug)]
 enum Asked {
     Name(Ino, Vec<u8>),
     Attributes(Ino),
 }
 
-/// What a reply says.
+/// Contents of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Absent,

@@ -92,7 +92,7 @@ pub(super) struct GridArgs {
     /// The sets of cases of `--fidelity both` [default: all]
     #[arg(long, value_enum, value_name = "SET", value_delimiter = ',')]
     cases: Vec<Set>,
-    /// What the cases of `--fidelity both` simulate [default: all]
+    /// The kinds of cases of `--fidelity both` [default: all]
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<CaseKind>,
 }

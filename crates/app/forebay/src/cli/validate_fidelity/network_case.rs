@@ -17,7 +17,7 @@ use forebay_workload::traffic::{TrafficPattern, TrafficSpec};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What a figure is.
+/// Kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum FigureKind {
     /// Of traffic alone.
@@ -76,7 +76,7 @@ pub(super) fn compare(
     Ok(names(&case.load).into_iter().enumerate().map(of_figure).collect())
 }
 
-/// What each figure of a case is of.
+/// Description and kind of each figure of a case.
 fn names(load: &NetworkLoad) -> Vec<(String, FigureKind)> {
     match load {
         NetworkLoad::Traffic { nodes, pattern, load, message, .. } => {

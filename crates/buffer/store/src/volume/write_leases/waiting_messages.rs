@@ -16,7 +16,7 @@ struct Message {
     arrived_ns: u64,
 }
 
-/// What a message waits for.
+/// Leases for which a message waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaited {
     /// The write lease on a data object.
